@@ -1,0 +1,80 @@
+// fp8q dequant: block-scaled FP8 in, BF16, F16 or F32 out.
+#include "report.h"
+
+typedef struct dequant_options {
+    fq_common_options common;
+    const char *output;
+    int dtype; // index into dtypes
+    const char *tensor;
+    fq_opt_list include_files;
+    bool dry_run;
+    bool force;
+} dequant_options;
+
+// In the order of --dtype's argument; the suffix of the default output is its word.
+static const struct {
+    fq_dtype dtype;
+    const char *suffix;
+} dtypes[] = {{FQ_BF16, "bf16"}, {FQ_F16, "f16"}, {FQ_F32, "f32"}};
+
+#define ROW(member) offsetof(dequant_options, member)
+
+static const fq_opt options_table[] = {
+    {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(output),
+     "where to (default: INPUT-DTYPE beside the input)"},
+    {"dtype", 0, "bf16|f16|f32", FQ_OPT_CHOICE, ROW(dtype), "what to cast to (default: bf16)"},
+    {"tensor", 0, "GLOB", FQ_OPT_STRING, ROW(tensor),
+     "only FP8 weights of these full names, and nothing else of the model"},
+    {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
+     "take in weight files that the index does not name; repeatable"},
+    {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run), "show the whole plan; write nothing"},
+    {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
+     "replace an existing output, once the new one is complete"},
+    {0},
+};
+
+static const dequant_options defaults = {.common = FQ_COMMON_DEFAULTS};
+
+static fq_status run(const void *given, const char *input, fq_reply *reply, fq_error *err) {
+    const dequant_options *options = given;
+    const fq_dequantize_options dequantize = {
+        .dtype = dtypes[options->dtype].dtype,
+        .tensor_glob = options->tensor,
+    };
+    const fq_request request = {
+        .common = &options->common,
+        .input_path = input,
+        .output_path = options->output,
+        .suffix = dtypes[options->dtype].suffix,
+        .include_files = options->include_files,
+        .dry_run = options->dry_run,
+        .force = options->force,
+        .dequantize = &dequantize,
+    };
+    return fq_report_request(&request, reply, err);
+}
+
+const fq_command fq_command_dequant = {
+    .name = "dequant",
+    .operand = "INPUT",
+    .summary = "cast FP8 weights back to BF16, F16 or F32",
+    .description =
+        (const char *const[]){
+            "Multiplies every FP8 E4M3 weight by its block scales and rounds once to the chosen "
+            "dtype. Scales and quantization_config go; everything else is copied. The scales of "
+            "all makers that docs/formats.md names are read, whichever shard they are in; a "
+            "missing scale is an error.",
+            NULL,
+        },
+    .examples =
+        (const fq_example[]){
+            {"dequant DeepSeek-V3", "write DeepSeek-V3-bf16 beside it"},
+            {"dequant Qwen3-8B-FP8 --dtype f32 -o full", "cast to F32"},
+            {"dequant Qwen3-8B-FP8 --tensor '*.layers.0.*' -o layer0", "the first layer alone"},
+            {0},
+        },
+    .tables = (const fq_opt *const[]){options_table, fq_common_table, NULL},
+    .defaults = &defaults,
+    .options_nbytes = sizeof defaults,
+    .run = run,
+};

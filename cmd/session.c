@@ -1,0 +1,282 @@
+// The flow of convert and dequant: decide everything, then move bytes once.
+#include "session.h"
+
+#include "formats/config.h"
+#include "formats/output.h"
+#include "kernels/kernels.h"
+#include "lib/scale_check.h"
+#include "passes.h"
+#include "print.h"
+#include "signals.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+fq_status fq_session_check_faults(const fq_reply *reply, fq_error *err) {
+    const size_t n = reply->faults.n + reply->faults.n_lost;
+    if (n == 0)
+        return FQ_OK;
+    return fq_fail(err, FQ_BAD_INPUT, "%zu fault%s in the input", n, fq_plural(n));
+}
+
+fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,
+                                fq_reply *reply, fq_error *err) {
+    const char **globs = calloc(include_files->n + 1, sizeof *globs);
+    if (!globs)
+        return fq_fail_memory(err);
+    for (size_t i = 0; i < include_files->n; i++)
+        globs[i] = include_files->items[i].value;
+    const fq_input_options options = {.include_files = globs, .n_include_files = include_files->n};
+    const fq_status status =
+        fq_input_open(out, path, &options, &reply->faults, &reply->warnings, err);
+    free(globs);
+    return status ? status : fq_session_check_faults(reply, err);
+}
+
+// ---- Planning
+
+// A lone file has no config.json: its metadata carry the quantization_config.
+static fq_status add_config_to_metadata(fq_session *session, fq_error *err) {
+    fq_arena *arena = &session->plan.arena;
+    fq_shard *layout = &session->plan.shards[0].layout;
+    const size_t n = layout->n_metadata;
+    char *config = NULL;
+    const fq_status status = fq_config_quantization(&config, &session->plan, 0, err);
+    if (status)
+        return status;
+    fq_metadata *metadata = fq_arena_array(arena, n + 1, sizeof *metadata);
+    char *value = fq_arena_strndup(arena, config, strlen(config));
+    free(config);
+    if (!metadata || !value)
+        return fq_fail_memory(err);
+    memcpy(metadata, layout->metadata, n * sizeof *metadata);
+    metadata[n] = (fq_metadata){.key = "quantization_config", .value = value};
+    fq_metadata_sort(metadata, n + 1);
+    layout->metadata = metadata;
+    layout->n_metadata = n + 1;
+    return FQ_OK;
+}
+
+static fq_status make_quantization_config(fq_session *session, fq_error *err) {
+    enum { INDENT = 2 };
+    free(session->quantization_config);
+    session->quantization_config = NULL;
+    const fq_status status =
+        fq_config_quantization(&session->quantization_config, &session->plan, INDENT, err);
+    if (status || session->input.checkpoint.is_folder)
+        return status;
+    return add_config_to_metadata(session, err);
+}
+
+fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite, size_t n,
+                          fq_reply *reply, fq_error *err) {
+    const fq_request *request = session->request;
+    const fq_checkpoint *checkpoint = &session->input.checkpoint;
+    const fq_model *model = &session->input.model;
+    fq_messages *faults = &reply->faults, *warnings = &session->plan_warnings;
+    fq_status status;
+    fq_messages_free(warnings);
+    if (request->quantize) {
+        fq_quantize_options options = *request->quantize;
+        options.policy.nonfinite = nonfinite;
+        options.policy.n_nonfinite = n;
+        status =
+            fq_plan_quantize(&session->plan, checkpoint, model, &options, faults, warnings, err);
+    } else {
+        status = fq_plan_dequantize(&session->plan, checkpoint, model, request->dequantize, faults,
+                                    warnings, err);
+    }
+    if (!status)
+        status = fq_session_check_faults(reply, err);
+    if (!status && request->quantize)
+        status = make_quantization_config(session, err);
+    return status;
+}
+
+// Bad scales are found before anything is written. They are not in the headers, but small.
+static fq_status check_scales(const fq_session *session, fq_reply *reply, fq_error *err) {
+    const fq_status status = fq_scale_check(&session->plan, session->staging.n_lanes,
+                                            &fq_signals_caught, &reply->faults, err);
+    return status ? status : fq_session_check_faults(reply, err);
+}
+
+static fq_status choose_output(fq_session *session, fq_error *err) {
+    const fq_request *request = session->request;
+    if (!request->output_path)
+        return fq_output_default_path(&session->output_path, &session->input, request->suffix, err);
+    session->output_path = strdup(request->output_path);
+    return session->output_path ? FQ_OK : fq_fail_memory(err);
+}
+
+// ---- Writing
+
+// config.json with quantization_config put in, or taken out.
+static fq_status write_config(const fq_session *session, fq_output *output, fq_error *err) {
+    const fq_input *input = &session->input;
+    const fq_request *request = session->request;
+    char *text = NULL;
+    size_t nbytes = 0;
+    if (!input->config_text)
+        return FQ_OK;
+    fq_status status =
+        request->quantize
+            ? fq_config_with_quantization(&text, &nbytes, input->config_text, input->config_nbytes,
+                                          &session->plan, err)
+            : fq_config_without_quantization(&text, &nbytes, input->config_text,
+                                             input->config_nbytes, request->dequantize->dtype, err);
+    if (!status)
+        status = fq_output_put(output, "config.json", text, nbytes, err);
+    free(text);
+    return status;
+}
+
+// Where there are several shards, or where there was an index.
+static fq_status write_index(const fq_session *session, fq_output *output, fq_error *err) {
+    const fq_input *input = &session->input;
+    if (session->plan.n_shards <= 1 && !input->index_name)
+        return FQ_OK;
+    char *text = NULL;
+    size_t nbytes = 0;
+    fq_status status = fq_index_text(&text, &nbytes, &session->plan, input, err);
+    if (!status)
+        status = fq_output_put(
+            output, input->index_name ? input->index_name : "model.safetensors.index.json", text,
+            nbytes, err);
+    free(text);
+    return status;
+}
+
+// What lies beside the shards of a folder. A choice of tensors is no model: it gets an index alone.
+static fq_status write_companions(const fq_session *session, fq_output *output, fq_error *err) {
+    const fq_request *request = session->request;
+    if (!session->input.checkpoint.is_folder)
+        return FQ_OK;
+    const bool whole_model = request->quantize || !request->dequantize->tensor_glob;
+    fq_status status = FQ_OK;
+    if (whole_model)
+        status = fq_output_copy_side_files(output, &session->input, err);
+    if (!status)
+        status = write_index(session, output, err);
+    if (!status && whole_model)
+        status = write_config(session, output, err);
+    return status;
+}
+
+// Opens the device and runs the plan on it.
+static fq_status run_on_device(fq_session *session, const fq_backend *backend, fq_sink *sink,
+                               fq_reply *reply, fq_error *err) {
+    const fq_staging *staging = &session->staging;
+    const fq_device_options device_options = {.n_lanes = staging->n_lanes,
+                                              .max_elements = staging->band_elements,
+                                              .max_blocks =
+                                                  fq_band_max_blocks(staging->band_elements)};
+    fq_device *device = NULL;
+    fq_status status = backend->open(&device, &device_options, err);
+    if (status)
+        return status;
+    const fq_run_options options = {
+        .backend = backend,
+        .device = device,
+        .n_lanes = staging->n_lanes,
+        .band_elements = staging->band_elements,
+        .cancelled = &fq_signals_caught,
+    };
+    session->device = backend->name;
+    session->device_description = fq_arena_printf(&session->arena, "%s", backend->describe(device));
+    status = session->device_description ? fq_passes_run(session, sink, &options, reply, err)
+                                         : fq_fail_memory(err);
+    backend->close(device);
+    return status;
+}
+
+// Finished shards are worth keeping where the run could not help it.
+static void abandon(fq_session *session, fq_output *output, fq_status status, fq_reply *reply) {
+    const bool keep = status == FQ_IO || status == FQ_DEVICE || status == FQ_CANCELLED;
+    if (fq_output_abandon(output, keep))
+        fq_messages_add(&reply->notes,
+                        "%s.partial: finished shards are kept there; --force starts afresh",
+                        session->output_path);
+}
+
+static fq_status check_cancelled(fq_error *err) {
+    if (__atomic_load_n(&fq_signals_caught, __ATOMIC_RELAXED) == 0)
+        return FQ_OK;
+    return fq_fail(err, FQ_CANCELLED, "stopped by a signal");
+}
+
+static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
+    const fq_request *request = session->request;
+    const fq_output_options options = {.force = request->force,
+                                       .needed_nbytes = session->plan.bytes_out};
+    const fq_backend *backend = NULL;
+    fq_output *output = NULL;
+    fq_status status = fq_backend_find(&backend, request->common->device, err);
+    if (!status)
+        status = fq_output_open(&output, session->output_path, &session->input, &options, err);
+    if (status)
+        return status;
+    status = run_on_device(session, backend, fq_output_sink(output), reply, err);
+    if (!status)
+        status = write_companions(session, output, err);
+    if (!status)
+        status = fq_input_check_unchanged(&session->input, err);
+    if (!status)
+        status = check_cancelled(err);
+    if (!status)
+        return fq_output_commit(output, err);
+    abandon(session, output, status, reply);
+    return status;
+}
+
+// ---- The whole
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void fq_session_warn_packed(fq_messages *warnings) {
+    fq_messages_add(warnings, "packed scales are DeepGEMM's own operand: no engine loads them from "
+                              "a folder yet; --scale-format pow2 serves Hopper and Blackwell");
+}
+
+static void add_plan_warnings(const fq_session *session, fq_reply *reply) {
+    for (size_t i = 0; i < session->plan_warnings.n; i++)
+        fq_messages_add(&reply->warnings, "%s", session->plan_warnings.lines[i]);
+    if (session->request->quantize && session->plan.scale_format == FQ_SCALE_PACKED)
+        fq_session_warn_packed(&reply->warnings);
+}
+
+fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *reply,
+                         fq_error *err) {
+    const double start = now_seconds();
+    out->request = request;
+    fq_status status = fq_common_check_device(request->common, err);
+    if (!status)
+        status = fq_common_staging(&out->staging, request->common, err);
+    if (!status)
+        status = fq_session_open_input(&out->input, request->input_path, &request->include_files,
+                                       reply, err);
+    if (!status)
+        status = fq_session_plan(out, NULL, 0, reply, err);
+    if (!status && request->dequantize)
+        status = check_scales(out, reply, err);
+    if (!status)
+        status = choose_output(out, err);
+    if (!status && !request->dry_run)
+        status = write_output(out, reply, err);
+    add_plan_warnings(out, reply);
+    out->seconds = now_seconds() - start;
+    return status;
+}
+
+void fq_session_close(fq_session *session) {
+    fq_plan_free(&session->plan);
+    fq_input_close(&session->input);
+    free(session->output_path);
+    free(session->quantization_config);
+    fq_messages_free(&session->plan_warnings);
+    fq_arena_free(&session->arena);
+}

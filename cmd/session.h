@@ -1,0 +1,61 @@
+// What convert and dequant share: open the input, plan, run the plan, write the output.
+#ifndef FQ_CMD_SESSION_H
+#define FQ_CMD_SESSION_H
+
+#include "command.h"
+#include "common.h"
+#include "formats/input.h"
+#include "lib/run.h"
+
+// What the user asked for. One of quantize and dequantize is set.
+typedef struct fq_request {
+    const fq_common_options *common;
+    const char *input_path;
+    const char *output_path; // NULL: named after the input
+    const char *suffix;      // of that name: "fp8-sm90"
+    fq_opt_list include_files;
+    bool dry_run;
+    bool force;
+    bool keep_nonfinite;
+    const fq_quantize_options *quantize;
+    const fq_dequantize_options *dequantize;
+} fq_request;
+
+// A request carried out, for the report. Zeroed before use.
+typedef struct fq_session {
+    const fq_request *request;
+    fq_staging staging;
+    fq_input input;
+    fq_plan plan;
+    fq_step_counts **counts; // [plan.n_shards][n_steps]; NULL after a dry run
+    char *output_path;
+    char *quantization_config; // convert: JSON text, as in config.json; NULL otherwise
+    const char *device;        // "cpu"; NULL after a dry run
+    char *device_description;  // "AVX-512"
+    double seconds;            // of everything
+    fq_messages plan_warnings; // of the plan as it stands
+    fq_arena arena;            // owns counts and device_description
+} fq_session;
+
+// Carries out a request. Warnings, and faults in the input, go to reply. Zeroed *out before;
+// fq_session_close it after any outcome. Unless FQ_OK, nothing stands at the output's name.
+fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *reply,
+                         fq_error *err);
+
+void fq_session_close(fq_session *session);
+
+// Adds the warning that packed scales deserve: no engine loads them from a folder yet.
+void fq_session_warn_packed(fq_messages *warnings);
+
+// FQ_BAD_INPUT with a line that counts reply's faults, if there are any.
+fq_status fq_session_check_faults(const fq_reply *reply, fq_error *err);
+
+// Opens a request's input; faults are listed in reply and end with FQ_BAD_INPUT.
+fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,
+                                fq_reply *reply, fq_error *err);
+
+// Makes session->plan, in the place of an older one, with the tensors in nonfinite[n] kept.
+fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite, size_t n,
+                          fq_reply *reply, fq_error *err);
+
+#endif

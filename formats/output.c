@@ -1,0 +1,303 @@
+// OUTPUT from its first check to its final name: OUTPUT.partial is made, locked, and renamed.
+#include "output_parts.h"
+
+#include "suffix.h"
+#include "tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char *last_component(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+fq_status fq_output_default_path(char **out, const fq_input *input, const char *suffix,
+                                 fq_error *err) {
+    static const char extension[] = ".safetensors";
+    const bool is_folder = input->checkpoint.is_folder;
+    const char *name = last_component(input->checkpoint.path);
+    size_t n = strlen(name);
+    if (!is_folder && fq_ends_with(name, extension))
+        n -= sizeof extension - 1;
+    if (is_folder && input->hub.repo) {
+        name = input->hub.repo;
+        n = strlen(name);
+    }
+    const char *folder = input->checkpoint.path;
+    size_t folder_nbytes = (size_t)(last_component(folder) - folder);
+    if (input->hub.repo) {
+        folder = "./";
+        folder_nbytes = 2;
+    }
+    if (asprintf(out, "%.*s%.*s-%s%s", (int)folder_nbytes, folder, (int)n, name, suffix,
+                 is_folder ? "" : extension) >= 0)
+        return FQ_OK;
+    *out = NULL;
+    return fq_fail_memory(err);
+}
+
+static void output_free(fq_output *output) {
+    if (output->partial_fd >= 0)
+        close(output->partial_fd); // gives the lock back
+    if (output->parent_fd >= 0)
+        close(output->parent_fd);
+    free(output->partial);
+    free(output->path);
+    free(output);
+}
+
+// Fills in path, partial and their names. A path that ends in no name of its own, such as "..", is
+// resolved to one that does.
+static fq_status set_paths(fq_output *output, const char *path, fq_error *err) {
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    if (!output->is_folder && n > 0 && path[n] == '/')
+        return fq_fail(err, FQ_USAGE,
+                       "%s: ends in a slash, but the output of a lone file is a file; name it "
+                       "with -o",
+                       path);
+    output->path = strndup(path, n);
+    if (!output->path)
+        return fq_fail_memory(err);
+    const char *name = last_component(output->path);
+    if (path[0] != '\0' && (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
+        free(output->path);
+        output->path = realpath(path, NULL);
+        if (!output->path)
+            return fq_fail_errno(err, errno, "%s", path);
+    }
+    output->name = last_component(output->path);
+    if (output->name[0] == '\0')
+        return fq_fail(err, FQ_USAGE, "\"%s\": is no name for an output; name one with -o", path);
+    if (asprintf(&output->partial, "%s.partial", output->path) < 0) {
+        output->partial = NULL;
+        return fq_fail_memory(err);
+    }
+    output->partial_name = last_component(output->partial);
+    return FQ_OK;
+}
+
+static fq_status open_parent(fq_output *output, fq_error *err) {
+    const size_t n = (size_t)(output->name - output->path);
+    char *parent = n ? strndup(output->path, n) : strdup(".");
+    if (!parent)
+        return fq_fail_memory(err);
+    output->parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int errno_value = errno;
+    free(parent);
+    if (output->parent_fd >= 0)
+        return FQ_OK;
+    if (errno_value == ENOENT)
+        return fq_fail(err, FQ_IO, "%s: its folder does not exist; make it first", output->path);
+    return fq_fail_errno(err, errno_value, "%s: its folder cannot be opened", output->path);
+}
+
+static fq_status fail_in_use(const fq_output *output, fq_error *err) {
+    return fq_fail(err, FQ_USAGE,
+                   "%s: %s is being written by another run; wait for it, or name another output "
+                   "with -o",
+                   output->path, output->partial);
+}
+
+// Locks an open OUTPUT.partial against other runs. The lock ends with the process, however it ends.
+// File systems that cannot lock folders (some of the network) go without: making OUTPUT.partial is
+// exclusive on its own, save for two runs with force at the same moment.
+static fq_status lock(const fq_output *output, int fd, fq_error *err) {
+    struct stat locked, named;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return fail_in_use(output, err);
+    // Another run may have discarded or renamed what fd was opened as.
+    if (fstat(fd, &locked) != 0 ||
+        fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino)
+        return fail_in_use(output, err);
+    return FQ_OK;
+}
+
+// Removes the OUTPUT.partial of a run that has ended.
+static fq_status discard_partial(const fq_output *output, fq_error *err) {
+    fq_status status = FQ_OK;
+    const int fd = openat(output->parent_fd, output->partial_name,
+                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return FQ_OK;
+    if (fd < 0 && errno != ELOOP) // a link is removed, not followed
+        return fq_fail_errno(err, errno, "%s: cannot be opened", output->partial);
+    if (fd >= 0)
+        status = lock(output, fd, err);
+    if (status == FQ_OK)
+        status = fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+static fq_status check_room(const fq_output *output, fq_error *err) {
+    struct statvfs fs;
+    if (fstatvfs(output->parent_fd, &fs) != 0)
+        return fq_fail_errno(err, errno, "%s: its file system cannot be examined", output->path);
+    const uint64_t free_nbytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (fs.f_blocks == 0 || output->needed_nbytes <= free_nbytes) // 0: it does not say
+        return FQ_OK;
+    return fq_fail(err, FQ_IO,
+                   "%s: needs %" PRIu64 " bytes, but only %" PRIu64
+                   " are free there; make room, or name another output with -o",
+                   output->path, output->needed_nbytes, free_nbytes);
+}
+
+// Makes the folder and opens it. Returns -1 with errno set, and nothing is left.
+static int make_folder(int dir_fd, const char *name) {
+    if (mkdirat(dir_fd, name, 0777) != 0)
+        return -1;
+    const int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        const int errno_value = errno;
+        unlinkat(dir_fd, name, AT_REMOVEDIR);
+        // Gone at once: another run, with force, has taken it for one that was left behind.
+        errno = errno_value == ENOENT ? EEXIST : errno_value;
+    }
+    return fd;
+}
+
+static fq_status make_partial(fq_output *output, fq_error *err) {
+    const int dir_fd = output->parent_fd;
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    output->partial_fd = output->is_folder ? make_folder(dir_fd, output->partial_name)
+                                           : openat(dir_fd, output->partial_name, flags, 0666);
+    if (output->partial_fd >= 0)
+        return lock(output, output->partial_fd, err);
+    if (errno == EEXIST)
+        return fail_in_use(output, err);
+    return fq_fail_errno(err, errno, "%s: cannot be created", output->partial);
+}
+
+fq_status fq_output_open(fq_output **out, const char *path, const fq_input *input,
+                         const fq_output_options *options, fq_error *err) {
+    fq_output *output = calloc(1, sizeof *output);
+    if (!output)
+        return fq_fail_memory(err);
+    output->parent_fd = output->partial_fd = -1;
+    output->is_folder = input->checkpoint.is_folder;
+    output->force = options->force;
+    output->needed_nbytes = options->needed_nbytes;
+    fq_output_init_sink(output);
+    fq_status status = set_paths(output, path, err);
+    if (status == FQ_OK)
+        status = open_parent(output, err);
+    if (status == FQ_OK)
+        status = fq_output_check(output, input, err);
+    if (status == FQ_OK && output->force)
+        status = discard_partial(output, err);
+    if (status == FQ_OK)
+        status = check_room(output, err);
+    if (status == FQ_OK)
+        status = make_partial(output, err);
+    if (status == FQ_OK)
+        *out = output;
+    else
+        output_free(output);
+    return status;
+}
+
+// True if a call failed because the file system does not know its flags.
+static bool is_unsupported(int errno_value) {
+    return errno_value == EINVAL || errno_value == ENOSYS || errno_value == EOPNOTSUPP;
+}
+
+// Renames within the parent, unless `to` exists. Returns 0, or -1 with errno set.
+static int rename_new(int dir_fd, const char *from, const char *to) {
+    struct stat st;
+    if (renameat2(dir_fd, from, dir_fd, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (!is_unsupported(errno))
+        return -1;
+    if (fstatat(dir_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return renameat(dir_fd, from, dir_fd, to);
+}
+
+// Exchanges OUTPUT and OUTPUT.partial; by way of a third name where that is not known as one step.
+static int swap(const fq_output *output) {
+    const int dir_fd = output->parent_fd;
+    const char *new = output->partial_name, *old = output->name;
+    char aside[NAME_MAX + 1];
+    if (renameat2(dir_fd, new, dir_fd, old, RENAME_EXCHANGE) == 0)
+        return 0;
+    if (!is_unsupported(errno))
+        return -1;
+    if ((size_t)snprintf(aside, sizeof aside, "%s.old", new) >= sizeof aside) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    if (rename_new(dir_fd, old, aside) != 0)
+        return -1;
+    if (renameat(dir_fd, new, dir_fd, old) == 0)
+        return renameat(dir_fd, aside, dir_fd, new);
+    const int errno_value = errno;
+    renameat(dir_fd, aside, dir_fd, old);
+    errno = errno_value;
+    return -1;
+}
+
+static fq_status fail_commit(const fq_output *output, int errno_value, const char *what,
+                             fq_error *err) {
+    return fq_fail_errno(err, errno_value, "%s: %s; the finished files stay in %s", output->path,
+                         what, output->partial);
+}
+
+// Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
+static fq_status publish(const fq_output *output, bool *replaced, fq_error *err) {
+    const int dir_fd = output->parent_fd;
+    *replaced = false;
+    if (output->is_folder && fsync(output->partial_fd) != 0)
+        return fail_commit(output, errno, "its folder cannot be made durable", err);
+    int rc = rename_new(dir_fd, output->partial_name, output->name);
+    if (rc != 0 && errno == EEXIST && output->force) {
+        rc = swap(output);
+        *replaced = rc == 0;
+    }
+    if (rc != 0)
+        return fail_commit(output, errno, "cannot be given its name", err);
+    if (fsync(dir_fd) == 0)
+        return FQ_OK;
+    const int errno_value = errno;
+    if (*replaced)
+        swap(output);
+    else
+        renameat(dir_fd, output->name, dir_fd, output->partial_name);
+    return fail_commit(output, errno_value, "its new name cannot be made durable", err);
+}
+
+fq_status fq_output_commit(fq_output *output, fq_error *err) {
+    bool replaced;
+    fq_error removal = {0};
+    fq_status status = publish(output, &replaced, err);
+    if (status == FQ_OK && replaced &&
+        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal) != FQ_OK)
+        status = fq_fail(err, FQ_IO, "%s: is complete, but the old one could not be removed; %s",
+                         output->path, removal.text);
+    output_free(output);
+    return status;
+}
+
+bool fq_output_abandon(fq_output *output, bool keep_shards) {
+    fq_error ignored = {0};
+    if (!output)
+        return false;
+    const bool kept = keep_shards && __atomic_load_n(&output->n_finished, __ATOMIC_RELAXED) > 0;
+    if (!kept)
+        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &ignored);
+    output_free(output);
+    return kept;
+}

@@ -1,0 +1,215 @@
+// What an output must not be: in the way, the input itself, inside, around or linked to it.
+#include "output_parts.h"
+
+#include "identity.h"
+#include "tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct checker {
+    const fq_output *output;
+    const fq_input *input;
+    fq_identities shards;
+    struct stat folder; // of the input
+    const char *place;  // OUTPUT or OUTPUT.partial, whichever is looked at
+} checker;
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// 1 if the folder at path in dir_fd, or one above it, is root: by device and inode, so that links
+// and bind mounts do not hide it. 0 if not; -1 with errno set if that cannot be found out.
+static int is_at_or_below(int dir_fd, const char *path, const struct stat *root) {
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    struct stat st, below = {0};
+    int result = -1;
+    int fd = openat(dir_fd, path, flags);
+    while (fd >= 0 && fstat(fd, &st) == 0) {
+        // The top is its own parent.
+        result = is_same(&st, root) ? 1 : is_same(&st, &below) ? 0 : -1;
+        if (result >= 0)
+            break;
+        below = st;
+        const int up = openat(fd, "..", flags);
+        const int errno_value = errno;
+        close(fd);
+        errno = errno_value;
+        fd = up;
+    }
+    const int errno_value = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = errno_value;
+    return result;
+}
+
+static fq_status fail_examine(const checker *c, fq_error *err) {
+    return fq_fail_errno(err, errno, "%s: it, or a folder above it, cannot be examined", c->place);
+}
+
+// what: "is", "lies inside", "holds" ...
+static fq_status fail_conflict(const checker *c, const char *what, fq_error *err) {
+    return fq_fail(err, FQ_USAGE, "%s: %s the input %s; name another output with -o", c->place,
+                   what, c->input->checkpoint.path);
+}
+
+static fq_status fail_shard(const checker *c, const fq_identity *found, const char *path,
+                            fq_error *err) {
+    const fq_checkpoint *checkpoint = &c->input->checkpoint;
+    if (!checkpoint->is_folder && !path)
+        return fail_conflict(c, "is", err);
+    return fq_fail(err, FQ_USAGE,
+                   "%s%s%s: is the same file as %s of the input %s (a link); name another output "
+                   "with -o",
+                   c->place, path ? "/" : "", path ? path : "",
+                   checkpoint->shards[found->shard].name, checkpoint->path);
+}
+
+// Looks at what is at the place name, links followed.
+static fq_status check_target(const checker *c, const char *name, fq_error *err) {
+    struct stat st;
+    const int parent_fd = c->output->parent_fd;
+    if (fstatat(parent_fd, name, &st, 0) != 0)
+        return FQ_OK; // nothing there, or nothing that can be followed
+    const fq_identity *shard = fq_identities_find(&c->shards, &st);
+    if (shard)
+        return fail_shard(c, shard, NULL, err);
+    if (!S_ISDIR(st.st_mode))
+        return FQ_OK;
+    if (c->input->checkpoint.is_folder && is_same(&st, &c->folder))
+        return fail_conflict(c, "is", err);
+    const bool is_folder = c->input->checkpoint.is_folder;
+    const int is_inside = is_folder ? is_at_or_below(parent_fd, name, &c->folder) : 0;
+    if (is_inside < 0)
+        return fail_examine(c, err);
+    const int is_around = is_at_or_below(AT_FDCWD, c->input->folder, &st);
+    if (is_around < 0)
+        return fail_examine(c, err);
+    return is_inside   ? fail_conflict(c, "lies inside", err)
+           : is_around ? fail_conflict(c, "holds", err)
+                       : FQ_OK;
+}
+
+static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_entry *entry,
+                             bool *skip, fq_error *err) {
+    (void)skip;
+    const checker *c = context;
+    if (event == FQ_TREE_FOLDER && c->input->checkpoint.is_folder &&
+        is_same(entry->stat, &c->folder))
+        return fail_conflict(c, "holds", err);
+    const fq_identity *shard = fq_identities_find(&c->shards, entry->stat);
+    return shard ? fail_shard(c, shard, entry->path, err) : FQ_OK;
+}
+
+// Looks at everything in a folder that force will remove.
+static fq_status check_contents(checker *c, const char *name, fq_error *err) {
+    const int fd = openat(c->output->parent_fd, name,
+                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT))
+        return FQ_OK;
+    if (fd < 0)
+        return fq_fail_errno(err, errno, "%s: cannot open the folder", c->place);
+    const fq_status status = fq_tree_walk(fd, c->place, check_entry, c, err);
+    close(fd);
+    return status;
+}
+
+// A folder that cannot or must not be swapped for another.
+static fq_status check_folder_movable(const checker *c, const struct stat *st, fq_error *err) {
+    struct statx stx;
+    if (statx(c->output->parent_fd, c->output->name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS,
+              &stx) == 0 &&
+        (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0)
+        return fq_fail(err, FQ_USAGE,
+                       "%s: is a mount point and cannot be replaced; name a folder in it with -o",
+                       c->place);
+    const int is_current = is_at_or_below(AT_FDCWD, ".", st);
+    if (is_current < 0)
+        return fail_examine(c, err);
+    if (is_current)
+        return fq_fail(err, FQ_USAGE,
+                       "%s: is the current folder or holds it, and is not replaced; name another "
+                       "output with -o",
+                       c->place);
+    return FQ_OK;
+}
+
+// Looks at what is at OUTPUT itself, links not followed.
+static fq_status check_absent_or_force(const checker *c, fq_error *err) {
+    struct stat st;
+    const fq_output *output = c->output;
+    if (fstatat(output->parent_fd, output->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? FQ_OK
+                               : fq_fail_errno(err, errno, "%s: cannot be examined", c->place);
+    if (output->is_folder && !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
+        return fq_fail(err, FQ_USAGE,
+                       "%s: is a file, but the output of the folder %s is a folder; name another "
+                       "output with -o",
+                       c->place, c->input->checkpoint.path);
+    if (!output->is_folder && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+        return fq_fail(err, FQ_USAGE,
+                       "%s: is no regular file, but the output of the file %s is one; name a file "
+                       "with -o",
+                       c->place, c->input->checkpoint.path);
+    if (!output->force)
+        return fq_fail(err, FQ_USAGE,
+                       "%s: exists already; pass --force to replace it, or name another output "
+                       "with -o",
+                       c->place);
+    return S_ISDIR(st.st_mode) ? check_folder_movable(c, &st, err) : FQ_OK;
+}
+
+static fq_status check_partial(checker *c, fq_error *err) {
+    struct stat st;
+    const fq_output *output = c->output;
+    c->place = output->partial;
+    fq_status status = check_target(c, output->partial_name, err);
+    if (status != FQ_OK)
+        return status;
+    if (output->force)
+        return check_contents(c, output->partial_name, err);
+    if (fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return fq_fail(err, FQ_USAGE,
+                       "%s: %s is there, of a run that was interrupted or is still going on; "
+                       "remove it, pass --force to discard it, or name another output with -o",
+                       output->path, output->partial);
+    return FQ_OK;
+}
+
+// The place itself lies in a folder that the input holds, whether or not anything is there yet.
+static fq_status check_parent(const checker *c, fq_error *err) {
+    if (!c->input->checkpoint.is_folder)
+        return FQ_OK;
+    const int is_inside = is_at_or_below(c->output->parent_fd, ".", &c->folder);
+    if (is_inside < 0)
+        return fail_examine(c, err);
+    return is_inside ? fail_conflict(c, "lies inside", err) : FQ_OK;
+}
+
+fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_error *err) {
+    checker c = {.output = output, .input = input, .place = output->path};
+    fq_arena scratch = {0};
+    fq_status status = fq_identities_of(&c.shards, &scratch, &input->checkpoint, err);
+    if (status != FQ_OK)
+        goto out;
+    if (stat(input->folder, &c.folder) != 0) {
+        status = fq_fail_errno(err, errno, "%s: cannot be examined", input->folder);
+        goto out;
+    }
+    status = check_parent(&c, err);
+    if (status == FQ_OK)
+        status = check_target(&c, output->name, err);
+    if (status == FQ_OK)
+        status = check_absent_or_force(&c, err);
+    if (status == FQ_OK && output->force)
+        status = check_contents(&c, output->name, err);
+    if (status == FQ_OK)
+        status = check_partial(&c, err);
+out:
+    fq_arena_free(&scratch);
+    return status;
+}

@@ -1,0 +1,139 @@
+// One file of an output: written under a temporary name, made durable, then renamed.
+#include "output_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Dirty pages that may gather before the kernel is told to write them out. Measured on ext4: a
+// shard then takes the disk's time once, where write and a final fsync take it one after the other.
+enum { WRITE_BACK_NBYTES = 8 << 20 };
+
+static fq_status fail_write(const fq_output_file *file, int errno_value, const char *what,
+                            fq_error *err) {
+    if (errno_value != ENOSPC && errno_value != EDQUOT)
+        return fq_fail_errno(err, errno_value, "%s: %s", file->path, what);
+    return fq_fail(err, FQ_IO, "%s: %s: %s; %" PRIu64 " bytes are needed in all", file->path, what,
+                   strerror(errno_value), file->output->needed_nbytes);
+}
+
+// Opens the folder that path lies in, making it where it is missing. Returns -1 with errno set.
+static int open_folder_of(int root_fd, const char *path) {
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(root_fd, ".", flags);
+    const char *slash;
+    for (const char *part = path; fd >= 0 && (slash = strchr(part, '/')); part = slash + 1) {
+        char name[NAME_MAX + 1];
+        int next = -1;
+        if ((size_t)snprintf(name, sizeof name, "%.*s", (int)(slash - part), part) >= sizeof name)
+            errno = ENAMETOOLONG;
+        else if (mkdirat(fd, name, 0777) == 0 ? fsync(fd) == 0 : errno == EEXIST)
+            next = openat(fd, name, flags);
+        const int errno_value = errno;
+        close(fd);
+        errno = errno_value;
+        fd = next;
+    }
+    return fd;
+}
+
+static void close_file(fq_output_file *file) {
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->dir_fd >= 0)
+        close(file->dir_fd);
+    free(file->path);
+}
+
+fq_status fq_output_file_create(fq_output_file *out, fq_output *output, const char *path,
+                                mode_t mode, fq_error *err) {
+    *out = (fq_output_file){.output = output, .dir_fd = -1, .fd = -1};
+    const int n = output->is_folder ? asprintf(&out->path, "%s/%s", output->partial, path)
+                                    : asprintf(&out->path, "%s", output->partial);
+    if (n < 0) {
+        out->path = NULL;
+        return fq_fail_memory(err);
+    }
+    if (output->is_folder) {
+        out->name = strrchr(out->path, '/') + 1;
+        snprintf(out->temporary, sizeof out->temporary, ".fp8q-%zu.tmp",
+                 __atomic_fetch_add(&output->n_temporaries, 1, __ATOMIC_RELAXED));
+        out->dir_fd = open_folder_of(output->partial_fd, path);
+        if (out->dir_fd >= 0)
+            out->fd = openat(out->dir_fd, out->temporary,
+                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    } else {
+        out->fd = fcntl(output->partial_fd, F_DUPFD_CLOEXEC, 0);
+    }
+    if (out->fd >= 0)
+        return FQ_OK;
+    const fq_status status = fail_write(out, errno, "cannot be created", err);
+    close_file(out);
+    return status;
+}
+
+fq_status fq_output_file_resize(fq_output_file *file, uint64_t nbytes, fq_error *err) {
+    if (nbytes > INT64_MAX)
+        return fail_write(file, EFBIG, "cannot be given its size", err);
+    while (ftruncate(file->fd, (off_t)nbytes) != 0) {
+        if (errno != EINTR)
+            return fail_write(file, errno, "cannot be given its size", err);
+    }
+    return FQ_OK;
+}
+
+fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void *data,
+                               size_t nbytes, fq_error *err) {
+    const char *bytes = data;
+    for (size_t n_done = 0; n_done < nbytes;) {
+        const ssize_t n =
+            pwrite(file->fd, bytes + n_done, nbytes - n_done, (off_t)(offset + n_done));
+        if (n > 0)
+            n_done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return fail_write(file, n == 0 ? EIO : errno, "cannot be written", err);
+    }
+    if (__atomic_add_fetch(&file->n_unsynced, nbytes, __ATOMIC_RELAXED) >= WRITE_BACK_NBYTES) {
+        __atomic_store_n(&file->n_unsynced, 0, __ATOMIC_RELAXED);
+        // Only a hint: an error shows in fsync.
+        sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    }
+    return FQ_OK;
+}
+
+fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
+    // A failed fsync is final: what it could not write is not in the cache any more.
+    if (fsync(file->fd) != 0) {
+        const fq_status status = fail_write(file, errno, "cannot be made durable", err);
+        fq_output_file_drop(file);
+        return status;
+    }
+    const int fd = file->fd;
+    file->fd = -1;
+    fq_status status = FQ_OK;
+    if (close(fd) != 0)
+        status = fail_write(file, errno, "cannot be closed", err);
+    else if (file->dir_fd >= 0 &&
+             renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) != 0)
+        status = fail_write(file, errno, "cannot be given its name", err);
+    else if (file->dir_fd >= 0 && fsync(file->dir_fd) != 0) {
+        status = fail_write(file, errno, "its folder cannot be made durable", err);
+        unlinkat(file->dir_fd, file->name, 0);
+    }
+    if (status == FQ_OK)
+        close_file(file);
+    else
+        fq_output_file_drop(file);
+    return status;
+}
+
+void fq_output_file_drop(fq_output_file *file) {
+    if (file->dir_fd >= 0) // a lone file goes with OUTPUT.partial
+        unlinkat(file->dir_fd, file->temporary, 0);
+    close_file(file);
+}

@@ -1,0 +1,45 @@
+// A folder and everything below it: walked without following links, and removed.
+#ifndef FQ_FORMATS_TREE_H
+#define FQ_FORMATS_TREE_H
+
+#include "lib/error.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+// Deeper folders are refused: each level holds a file descriptor.
+enum { FQ_TREE_MAX_DEPTH = 64 };
+
+typedef enum fq_tree_event {
+    FQ_TREE_FOLDER,     // a folder, before what is in it
+    FQ_TREE_FOLDER_END, // the same folder, after that
+    FQ_TREE_OTHER,      // anything else: files, links, pipes
+} fq_tree_event;
+
+typedef struct fq_tree_entry {
+    int dir_fd;              // of the folder that holds it
+    const char *name;        // in that folder
+    const char *path;        // from the root of the walk: "sub/notes.txt"
+    const struct stat *stat; // of the entry itself, links not followed
+} fq_tree_entry;
+
+// *skip, set at FQ_TREE_FOLDER, leaves the folder out. A status other than FQ_OK ends the walk.
+typedef fq_status fq_tree_visitor(void *context, fq_tree_event event, const fq_tree_entry *entry,
+                                  bool *skip, fq_error *err);
+
+// Visits everything below the folder root_fd (borrowed), in the order of names (bytes). root_path
+// is for messages. Entries that vanish meanwhile are passed over. FQ_IO if a folder cannot be read
+// or lies too deep.
+fq_status fq_tree_walk(int root_fd, const char *root_path, fq_tree_visitor *visit, void *context,
+                       fq_error *err);
+
+// Removes a file, link or folder with all it holds. Links are removed, never followed, and other
+// file systems mounted inside are not entered. path is for messages. FQ_IO.
+fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_error *err);
+
+// The entries of the folder fd, sorted by name (bytes), "." and ".." aside. Returns their number,
+// or -1 with errno set. Each entry and *out are the caller's (free).
+int fq_tree_list(struct dirent ***out, int fd);
+
+#endif

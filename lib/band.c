@@ -1,0 +1,108 @@
+// Cuts a plan into bands: see band.h.
+#include "band.h"
+
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+uint64_t fq_band_col_unit(fq_block block) {
+    if (block.cols >= FQ_PACKED_COLS)
+        return block.cols;
+    return FQ_PACKED_COLS / block.cols * block.cols;
+}
+
+size_t fq_band_max_blocks(size_t max_elements) {
+    // One per 32 elements is the finest scaling in use (1 × 32). Narrow matrices have more, and
+    // get lower bands.
+    return max_elements / 32;
+}
+
+fq_band_cursor fq_band_first(const fq_plan *plan, const bool *skip, size_t max_elements) {
+    return (fq_band_cursor){.plan = plan, .skip = skip, .max_elements = max_elements};
+}
+
+// Rows and columns of the bands that a matrix is cut into, the last ones aside: as many whole rows
+// of blocks as fit, else one row of blocks in pieces.
+static void band_size(const fq_step *step, size_t max_elements, uint64_t *rows, uint64_t *cols) {
+    const fq_matrix *matrix = &step->source_matrix;
+    const fq_block block = step->block;
+    const uint64_t block_rows = min_u64(block.rows, matrix->rows);
+    const uint64_t max_blocks = fq_band_max_blocks(max_elements);
+    const uint64_t fitting_cols =
+        min_u64(max_elements / block_rows, max_blocks * min_u64(block.cols, max_elements));
+    if (matrix->cols > fitting_cols) {
+        *rows = block_rows;
+        *cols = fitting_cols / fq_band_col_unit(block) * fq_band_col_unit(block);
+        return;
+    }
+    const uint64_t by_elements = fitting_cols / matrix->cols;
+    const uint64_t by_blocks = max_blocks / fq_ceil_div(matrix->cols, block.cols);
+    *rows = min_u64(by_elements, by_blocks) * block_rows;
+    *cols = matrix->cols;
+}
+
+static void next_matrix_band(fq_band_cursor *c, fq_band *out, bool *ends_step) {
+    const fq_matrix *matrix = &out->step->source_matrix;
+    uint64_t rows, cols;
+    band_size(out->step, c->max_elements, &rows, &cols);
+    out->row0 = c->row;
+    out->col0 = c->col;
+    out->rows = min_u64(rows, matrix->rows - c->row);
+    out->cols = min_u64(cols, matrix->cols - c->col);
+    c->col += out->cols;
+    if (c->col == matrix->cols) {
+        c->col = 0;
+        c->row += out->rows;
+    }
+    *ends_step = c->row == matrix->rows;
+}
+
+static void next_copy_band(fq_band_cursor *c, fq_band *out, bool *ends_step) {
+    out->byte0 = c->byte;
+    out->nbytes = min_u64(c->max_elements, out->step->source->nbytes - c->byte);
+    c->byte += out->nbytes;
+    *ends_step = c->byte == out->step->source->nbytes;
+}
+
+static bool is_empty(const fq_step *step) {
+    return step->source_matrix.rows == 0 || step->source_matrix.cols == 0;
+}
+
+bool fq_band_next(fq_band_cursor *c, fq_band *out) {
+    while (c->shard < c->plan->n_shards && c->skip && c->skip[c->shard])
+        c->shard++;
+    if (c->shard == c->plan->n_shards)
+        return false;
+    const fq_plan_shard *shard = &c->plan->shards[c->shard];
+    *out = (fq_band){.index = c->n_given++,
+                     .shard = c->shard,
+                     .begins_shard = c->step == 0 && c->row == 0 && c->col == 0 && c->byte == 0};
+    bool ends_step = true;
+    if (shard->n_steps > 0) {
+        out->step = &shard->steps[c->step];
+        if (out->step->action == FQ_COPY)
+            next_copy_band(c, out, &ends_step);
+        else if (!is_empty(out->step))
+            next_matrix_band(c, out, &ends_step);
+    }
+    if (ends_step) {
+        c->row = c->col = c->byte = 0;
+        c->step++;
+    }
+    if (c->step >= shard->n_steps) {
+        out->ends_shard = true;
+        c->step = 0;
+        c->shard++;
+    }
+    return true;
+}
+
+fq_scale_window fq_band_window(const fq_band *band) {
+    return (fq_scale_window){
+        .weight_rows = band->step->source_matrix.rows,
+        .weight_cols = band->step->source_matrix.cols,
+        .block = band->step->block,
+        .row0 = band->row0,
+        .rows = band->rows,
+        .col0 = band->col0,
+        .cols = band->cols,
+    };
+}

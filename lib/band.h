@@ -1,0 +1,47 @@
+// Cuts a plan into bands: pieces of work of bounded size, in the order that reads the input from
+// front to back. Blocks are independent, so any cut gives the same bytes.
+#ifndef FQ_BAND_H
+#define FQ_BAND_H
+
+#include "plan.h"
+
+// The least band: 512 columns (see fq_band_col_unit) of blocks of up to 512 rows.
+enum { FQ_MIN_BAND_ELEMENTS = 512 * 512 };
+
+// A rectangle of whole blocks of a step's matrix, or a run of bytes of a copy.
+typedef struct fq_band {
+    uint64_t index; // counts all bands of the plan
+    size_t shard;
+    const fq_step *step; // NULL: the only band of a shard without steps
+    uint64_t row0, rows; // matrix steps
+    uint64_t col0, cols;
+    uint64_t byte0, nbytes;        // copies
+    bool begins_shard, ends_shard; // the first and the last band of their shard
+} fq_band;
+
+typedef struct fq_band_cursor {
+    const fq_plan *plan;
+    const bool *skip;    // [plan->n_shards], or NULL
+    size_t max_elements; // at least FQ_MIN_BAND_ELEMENTS; of bytes for copies
+    size_t shard, step;  // of the next band
+    uint64_t row, col, byte;
+    uint64_t n_given;
+} fq_band_cursor;
+
+// A cursor at the first band. skip is borrowed.
+fq_band_cursor fq_band_first(const fq_plan *plan, const bool *skip, size_t max_elements);
+
+// The next band; false when there is none. Every shard that is not skipped has at least one band,
+// and so has every step. Bands of empty tensors have no rows, columns or bytes.
+bool fq_band_next(fq_band_cursor *cursor, fq_band *out);
+
+// The band's window on the scales of its matrix.
+fq_scale_window fq_band_window(const fq_band *band);
+
+// Columns that bands are cut at: whole blocks, and whole words of packed scales.
+uint64_t fq_band_col_unit(fq_block block);
+
+// The most blocks that a band of so many elements holds.
+size_t fq_band_max_blocks(size_t max_elements);
+
+#endif

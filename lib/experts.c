@@ -1,0 +1,224 @@
+// The layout of fused experts follows from the pair of tensors: gate and up doubled in one, the
+// hidden size common to both. See experts.h.
+#include "experts.h"
+
+#include "fold.h"
+#include "names.h"
+#include "scale.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct expert_pair {
+    size_t gate_up, down;  // positions in by_name; SIZE_MAX if absent
+    const char *module;    // "P.experts"
+    uint64_t intermediate; // I
+    uint64_t hidden;       // H
+    bool transposed;
+} expert_pair;
+
+static const char gate_up_name[] = ".gate_up_proj";
+static const char down_name[] = ".down_proj";
+
+size_t fq_experts_module_length(const char *name) {
+    static const char component[] = "experts";
+    size_t n = strlen(name);
+    if (fq_name_ends(name, n, gate_up_name))
+        n -= strlen(gate_up_name);
+    else if (fq_name_ends(name, n, down_name))
+        n -= strlen(down_name);
+    else
+        return 0;
+    if (!fq_name_ends(name, n, component))
+        return 0;
+    const size_t start = n - strlen(component);
+    return start == 0 || name[start - 1] == '.' ? n : 0;
+}
+
+// The position of module + suffix, or SIZE_MAX. FQ_DEVICE when out of memory.
+static fq_status find_sibling(size_t *out, const fq_policy_draft *draft, const char *module,
+                              const char *suffix, fq_error *err) {
+    const char *name = fq_arena_printf(draft->arena, "%s%s", module, suffix);
+    if (!name)
+        return fq_fail_memory(err);
+    *out = fq_checkpoint_position(draft->checkpoint, name);
+    return FQ_OK;
+}
+
+// Why a layout read off the shapes cannot be trusted, by what config.json says; NULL if it can.
+static const char *why_contradicted(const expert_pair *pair, const fq_model *model) {
+    if (model->hidden_size != 0 && model->hidden_size != pair->hidden)
+        return "fused experts: the shape contradicts hidden_size of config.json";
+    if (model->moe_intermediate_size != 0 && model->moe_intermediate_size != pair->intermediate)
+        return "fused experts: the shape contradicts moe_intermediate_size of config.json";
+    return NULL;
+}
+
+// Reads the sizes off [E, 2I, H] and [E, H, I], or [E, H, 2I] and [E, I, H]: no pair of shapes
+// fits both, not even square ones. Returns why that fails, or NULL.
+static const char *read_layout(expert_pair *pair, const fq_tensor *gate_up, const fq_tensor *down) {
+    if (gate_up->rank != 3 || down->rank != 3)
+        return "fused experts: not 3-D";
+    const uint64_t *g = gate_up->shape, *d = down->shape;
+    if (g[0] != d[0])
+        return "fused experts: gate_up_proj and down_proj differ in the number of experts";
+    const bool is_normal = g[2] == d[1] && g[1] % 2 == 0 && g[1] / 2 == d[2];
+    const bool is_transposed = g[1] == d[2] && g[2] % 2 == 0 && g[2] / 2 == d[1];
+    if (!is_normal && !is_transposed)
+        return "fused experts: the shapes of gate_up_proj and down_proj fit no known layout";
+    pair->transposed = is_transposed;
+    pair->hidden = is_normal ? d[1] : d[2];
+    pair->intermediate = is_normal ? d[2] : d[1];
+    return NULL;
+}
+
+// gpt-oss stores gate and up rows in turns, and biases beside them. FQ_DEVICE when out of memory.
+static fq_status is_interleaved(bool *out, const fq_policy_draft *draft, const char *module,
+                                fq_error *err) {
+    size_t gate_up_bias = SIZE_MAX, down_bias = SIZE_MAX;
+    fq_status status = find_sibling(&gate_up_bias, draft, module, ".gate_up_proj_bias", err);
+    if (!status)
+        status = find_sibling(&down_bias, draft, module, ".down_proj_bias", err);
+    if (status)
+        return status;
+    const char *type = draft->model->model_type;
+    *out =
+        (type && strcmp(type, "gpt_oss") == 0) || gate_up_bias != SIZE_MAX || down_bias != SIZE_MAX;
+    return FQ_OK;
+}
+
+// True if the checkpoint holds a tensor "P.experts.NUMBER.…": where the split ones would go.
+static bool has_split_experts(const fq_checkpoint *checkpoint, const char *module) {
+    const size_t n = strlen(module);
+    size_t low = 0, high = checkpoint->n_tensors;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const char *name = checkpoint->by_name[middle]->name;
+        const int order = strncmp(name, module, n);
+        // Looks for the first name that is not before "P.experts.0": no digit is before 0.
+        if (order < 0 || (order == 0 && strcmp(name + n, ".0") < 0))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == checkpoint->n_tensors)
+        return false;
+    const char *name = checkpoint->by_name[low]->name;
+    return strncmp(name, module, n) == 0 && name[n] == '.' && name[n + 1] >= '0' &&
+           name[n + 1] <= '9';
+}
+
+// Why the pair must stay fused whatever the user says, or NULL. FQ_DEVICE when out of memory.
+static fq_status why_refused(const char **out, const fq_policy_draft *draft, expert_pair *pair,
+                             fq_error *err) {
+    bool interleaved;
+    const fq_status status = is_interleaved(&interleaved, draft, pair->module, err);
+    if (status)
+        return status;
+    if (draft->options->keep_fused_experts)
+        *out = "fused experts: by --experts keep";
+    else if (pair->gate_up == SIZE_MAX || pair->down == SIZE_MAX)
+        *out = pair->gate_up == SIZE_MAX ? "fused experts: gate_up_proj is missing"
+                                         : "fused experts: down_proj is missing";
+    else if (interleaved)
+        *out = "fused experts: gate and up are interleaved";
+    else
+        *out = read_layout(pair, draft->decisions[pair->gate_up].tensor,
+                           draft->decisions[pair->down].tensor);
+    if (!*out)
+        *out = why_contradicted(pair, draft->model);
+    if (!*out && has_split_experts(draft->checkpoint, pair->module))
+        *out = "fused experts: the same module has per-expert tensors too";
+    return FQ_OK;
+}
+
+// Why the rules on names and sizes keep the pair, or NULL. FQ_DEVICE when out of memory.
+static fq_status why_kept(const char **out, const fq_policy_draft *draft, const expert_pair *pair,
+                          fq_error *err) {
+    const fq_component_rule *rule = fq_policy_rule_for(pair->module, strlen(pair->module));
+    *out = rule ? rule->reason : fq_why_small(pair->intermediate, pair->hidden);
+    if (*out || pair->intermediate % FQ_BLOCK_SIZE == 0)
+        return FQ_OK;
+    *out = fq_arena_printf(draft->arena,
+                           "fused experts: %" PRIu64 " rows of gate and up are no multiple of 128",
+                           pair->intermediate);
+    return *out ? FQ_OK : fq_fail_memory(err);
+}
+
+static fq_status decide_tensor(fq_policy_draft *draft, size_t position, const expert_pair *pair,
+                               const char *refused, const char *kept, fq_error *err) {
+    if (position == SIZE_MAX)
+        return FQ_OK;
+    fq_decision *decision = &draft->decisions[position];
+    const char *unfit = fq_why_unfit(decision->tensor);
+    if (unfit || refused)
+        return fq_draft_refuse(draft, position, unfit ? unfit : refused, err);
+    const bool is_gate_up = position == pair->gate_up;
+    draft->possible[position] = true;
+    decision->experts = is_gate_up ? FQ_EXPERTS_GATE_UP : FQ_EXPERTS_DOWN;
+    decision->transposed = pair->transposed;
+    if (kept)
+        return fq_draft_keep(draft, position, kept, err);
+    return is_gate_up ? fq_draft_choose(draft, position, pair->intermediate, pair->hidden, err)
+                      : fq_draft_choose(draft, position, pair->hidden, pair->intermediate, err);
+}
+
+static fq_status decide_pair(fq_policy_draft *draft, const expert_pair *found, fq_error *err) {
+    expert_pair pair = *found;
+    const char *refused = NULL, *kept = NULL;
+    fq_status status = why_refused(&refused, draft, &pair, err);
+    if (!status && !refused)
+        status = why_kept(&kept, draft, &pair, err);
+    if (!status)
+        status = decide_tensor(draft, pair.gate_up, &pair, refused, kept, err);
+    if (!status)
+        status = decide_tensor(draft, pair.down, &pair, refused, kept, err);
+    return status;
+}
+
+fq_status fq_experts_decide(fq_policy_draft *draft, fq_error *err) {
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        const char *name = draft->decisions[i].tensor->name;
+        const size_t n = fq_experts_module_length(name);
+        if (n == 0)
+            continue;
+        expert_pair pair = {.module = fq_arena_strndup(draft->arena, name, n)};
+        fq_status status = pair.module ? FQ_OK : fq_fail_memory(err);
+        if (!status)
+            status = find_sibling(&pair.gate_up, draft, pair.module, gate_up_name, err);
+        if (!status)
+            status = find_sibling(&pair.down, draft, pair.module, down_name, err);
+        // A pair is decided once, at its first tensor in the order of names: down_proj.
+        if (!status && (i == pair.down || pair.down == SIZE_MAX))
+            status = decide_pair(draft, &pair, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+// A kept tensor of fused experts as "P.experts", and the reason; false for any other tensor.
+static bool is_left_fused(const fq_decision *decision) {
+    return !decision->quantize && fq_experts_module_length(decision->tensor->name) > 0;
+}
+
+fq_status fq_experts_warn(const fq_policy_draft *draft, fq_error *err) {
+    const size_t n_tensors = draft->checkpoint->n_tensors;
+    fq_arena scratch = {0};
+    fq_fold_item *items = fq_arena_array(&scratch, n_tensors, sizeof *items);
+    fq_fold_line *lines = NULL;
+    size_t n = 0, n_lines = 0;
+    fq_status status = items ? FQ_OK : fq_fail_memory(err);
+    for (size_t i = 0; i < n_tensors && !status; i++) {
+        if (is_left_fused(&draft->decisions[i]))
+            items[n++] = (fq_fold_item){.name = draft->decisions[i].tensor->name,
+                                        .rest = draft->decisions[i].reason};
+    }
+    if (!status)
+        status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
+    for (size_t i = 0; i < n_lines && !status; i++)
+        fq_messages_add(draft->warnings, "%s: %s: stays unquantized: %s", draft->checkpoint->path,
+                        lines[i].pattern, lines[i].rest);
+    fq_arena_free(&scratch);
+    return status;
+}

@@ -1,0 +1,19 @@
+// Fused 3-D experts: which layout `P.experts.gate_up_proj` and `P.experts.down_proj` have.
+#ifndef FQ_EXPERTS_H
+#define FQ_EXPERTS_H
+
+#include "policy_draft.h"
+
+// If name is a fused expert parameter, the bytes of "P.experts"; 0 if not.
+size_t fq_experts_module_length(const char *name);
+
+// Decides for all fused expert parameters by the built-in rules: split where the pair of tensors
+// makes the layout certain, kept with a reason elsewhere. A layout that is not certain cannot be
+// included. FQ_DEVICE when out of memory.
+fq_status fq_experts_decide(fq_policy_draft *draft, fq_error *err);
+
+// Warns of every module of fused experts that stays as it is; after all decisions are made.
+// FQ_DEVICE when out of memory.
+fq_status fq_experts_warn(const fq_policy_draft *draft, fq_error *err);
+
+#endif

@@ -1,0 +1,384 @@
+// Fusion groups: found by name, made uniform by the built-in rules, checked again after the user's.
+#include "fusion.h"
+
+#include "experts.h"
+#include "fold.h"
+#include "scale.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SIBLINGS = 3 };
+
+// Projections that stand side by side and are fused in this order. Engines cut the fused matrix at
+// their borders, so blocks must end there: rows of all but the last are multiples of 128. The last
+// may be ragged unless it holds two halves itself.
+typedef struct sibling_row {
+    const char *members[MAX_SIBLINGS + 1];
+    uint64_t last_unit; // of the rows of the last member
+    const char *down;   // takes their output: as ragged in its columns as they are in rows
+} sibling_row;
+
+static const sibling_row sibling_rows[] = {
+    {{"q_proj", "k_proj", "v_proj"}, 1, NULL},
+    {{"q_a_proj", "kv_a_proj_with_mqa"}, 1, NULL},
+    {{"in_proj_qkv", "in_proj_z"}, 1, NULL},
+    {{"gate_proj", "up_proj"}, 1, "down_proj"},
+    {{"w1", "w3"}, 1, "w2"},
+    {{"gate_up_proj"}, 2 * FQ_BLOCK_SIZE, "down_proj"},
+};
+
+// Matrices of one expert whose rows are its intermediate size: engines count the scale rows of
+// gate and up apart, so both must be multiples of 128.
+static const struct {
+    const char *member;
+    uint64_t unit;
+} expert_units[] = {
+    {"gate_proj", FQ_BLOCK_SIZE}, {"up_proj", FQ_BLOCK_SIZE},          {"w1", FQ_BLOCK_SIZE},
+    {"w3", FQ_BLOCK_SIZE},        {"gate_up_proj", 2 * FQ_BLOCK_SIZE},
+};
+
+typedef struct group_finder {
+    fq_policy_draft *draft;
+    fq_fusion_groups *groups;
+    size_t capacity;
+    size_t *members;  // [n_tensors]: scratch for the group at hand
+    char *name;       // scratch for a sibling's name
+    size_t name_size; // of it
+} group_finder;
+
+// A matrix of a module of experts.
+typedef struct expert_matrix {
+    const char *name;
+    size_t n_module; // bytes of "P.experts"
+    size_t position;
+} expert_matrix;
+
+static bool is_component(const char *component, size_t n, const char *text) {
+    return strlen(text) == n && memcmp(component, text, n) == 0;
+}
+
+// The start of the last component of a module's name of n bytes.
+static size_t last_component(const char *name, size_t n) {
+    const char *dot = memrchr(name, '.', n);
+    return dot ? (size_t)(dot - name) + 1 : 0;
+}
+
+// If name is a matrix of a module of experts, "P.experts.NUMBER.COMPONENT.weight" or a fused
+// parameter, the bytes of "P.experts"; 0 if not.
+static size_t experts_length(const char *name) {
+    const size_t fused = fq_experts_module_length(name);
+    const size_t n = fq_module_length(name);
+    if (fused || n == 0)
+        return fused;
+    const size_t component = last_component(name, n);
+    if (component == 0)
+        return 0;
+    const size_t number = last_component(name, component - 1);
+    if (number == 0 || strspn(name + number, "0123456789") != component - 1 - number ||
+        component - 1 == number)
+        return 0;
+    const size_t module = last_component(name, number - 1);
+    return is_component(name + module, number - 1 - module, "experts") ? number - 1 : 0;
+}
+
+static fq_status add_group(fq_fusion_group **out, group_finder *f, const char *module,
+                           size_t n_module, const size_t *members, size_t n, fq_error *err) {
+    fq_arena *arena = f->draft->arena;
+    if (f->groups->n == f->capacity) {
+        const size_t capacity = f->capacity ? 2 * f->capacity : 64;
+        fq_fusion_group *grown = fq_arena_array(arena, capacity, sizeof *grown);
+        if (!grown)
+            return fq_fail_memory(err);
+        if (f->capacity)
+            memcpy(grown, f->groups->groups, f->capacity * sizeof *grown);
+        f->groups->groups = grown;
+        f->capacity = capacity;
+    }
+    fq_fusion_group *group = *out = &f->groups->groups[f->groups->n];
+    group->module = fq_arena_strndup(arena, module, n_module);
+    group->members = fq_arena_array(arena, n, sizeof *group->members);
+    if (!group->module || !group->members)
+        return fq_fail_memory(err);
+    memcpy(group->members, members, n * sizeof *members);
+    group->n = n;
+    f->groups->n++;
+    return FQ_OK;
+}
+
+// What a message calls a member: "k_proj", "experts.3.w1", "experts.down_proj". Not NUL-terminated.
+static const char *short_name(size_t *n, const fq_fusion_group *group, const fq_tensor *tensor) {
+    const size_t n_module = strlen(group->module), n_name = fq_module_length(tensor->name);
+    const size_t behind = n_module ? n_module + 1 : 0;
+    const size_t start = group->is_experts ? last_component(group->module, n_module) : behind;
+    *n = (n_name ? n_name : strlen(tensor->name)) - start;
+    return tensor->name + start;
+}
+
+// Keeps what is chosen of a group. The tensor that is to blame keeps the reason that it has.
+static fq_status keep_with(fq_policy_draft *draft, const fq_fusion_group *group, size_t culprit,
+                           fq_error *err) {
+    size_t n;
+    const char *name = short_name(&n, group, draft->decisions[culprit].tensor);
+    const char *reason = NULL;
+    for (size_t i = 0; i < group->n; i++) {
+        if (!draft->decisions[group->members[i]].quantize)
+            continue;
+        if (!reason)
+            reason = fq_arena_printf(draft->arena, "kept with %.*s: %s", (int)n, name,
+                                     draft->decisions[culprit].reason);
+        const fq_status status = fq_draft_keep(draft, group->members[i], reason, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+// Keeps the whole group if a part of it is kept.
+static fq_status make_uniform(fq_policy_draft *draft, const fq_fusion_group *group, fq_error *err) {
+    for (size_t i = 0; i < group->n; i++) {
+        if (!draft->decisions[group->members[i]].quantize)
+            return keep_with(draft, group, group->members[i], err);
+    }
+    return FQ_OK;
+}
+
+// Keeps a member with `rows` of output that are no multiple of unit.
+static fq_status keep_if_ragged(fq_policy_draft *draft, fq_fusion_group *group, size_t position,
+                                uint64_t rows, uint64_t unit, fq_error *err) {
+    if (rows % unit == 0)
+        return FQ_OK;
+    group->is_ragged = true;
+    if (!draft->decisions[position].quantize)
+        return FQ_OK;
+    return fq_draft_keep(
+        draft, position,
+        fq_arena_printf(draft->arena, "ragged in a fused group: %" PRIu64 " rows", rows), err);
+}
+
+static fq_status keep_ragged_expert(fq_policy_draft *draft, fq_fusion_group *group, size_t position,
+                                    fq_error *err) {
+    const fq_decision *decision = &draft->decisions[position];
+    const uint64_t *shape = decision->tensor->shape;
+    if (decision->experts == FQ_EXPERTS_GATE_UP)
+        return keep_if_ragged(draft, group, position, shape[decision->transposed ? 2 : 1],
+                              2 * FQ_BLOCK_SIZE, err);
+    const char *name = decision->tensor->name;
+    const size_t n = fq_module_length(name), start = last_component(name, n);
+    for (size_t i = 0; i < sizeof expert_units / sizeof expert_units[0]; i++) {
+        if (decision->tensor->rank == 2 &&
+            is_component(name + start, n - start, expert_units[i].member))
+            return keep_if_ragged(draft, group, position, shape[0], expert_units[i].unit, err);
+    }
+    return FQ_OK;
+}
+
+static int compare_modules(const expert_matrix *a, const expert_matrix *b) {
+    const size_t n = a->n_module < b->n_module ? a->n_module : b->n_module;
+    const int order = memcmp(a->name, b->name, n);
+    return order ? order : (a->n_module > b->n_module) - (a->n_module < b->n_module);
+}
+
+static int compare_matrices(const void *a, const void *b) {
+    const expert_matrix *x = a, *y = b;
+    const int order = compare_modules(x, y);
+    return order ? order : (x->position > y->position) - (x->position < y->position);
+}
+
+// The group of the n matrices of one module.
+static fq_status add_experts(group_finder *f, const expert_matrix *matrices, size_t n,
+                             fq_error *err) {
+    for (size_t i = 0; i < n; i++)
+        f->members[i] = matrices[i].position;
+    fq_fusion_group *group;
+    fq_status status =
+        add_group(&group, f, matrices[0].name, matrices[0].n_module, f->members, n, err);
+    if (status)
+        return status;
+    group->is_experts = true;
+    for (size_t i = 0; i < n && !status; i++)
+        status = keep_ragged_expert(f->draft, group, group->members[i], err);
+    return status ? status : make_uniform(f->draft, group, err);
+}
+
+// Sorts the matrices of all experts by module, and makes a group of each.
+static fq_status find_experts(group_finder *f, fq_arena *scratch, fq_error *err) {
+    const fq_checkpoint *checkpoint = f->draft->checkpoint;
+    expert_matrix *matrices = fq_arena_array(scratch, checkpoint->n_tensors, sizeof *matrices);
+    if (!matrices)
+        return fq_fail_memory(err);
+    size_t n = 0;
+    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
+        const fq_tensor *tensor = checkpoint->by_name[i];
+        const size_t n_module = tensor->rank >= 2 ? experts_length(tensor->name) : 0;
+        if (n_module > 0)
+            matrices[n++] = (expert_matrix){tensor->name, n_module, i};
+    }
+    qsort(matrices, n, sizeof *matrices, compare_matrices);
+    for (size_t start = 0, end; start < n; start = end) {
+        end = start + 1;
+        while (end < n && compare_modules(&matrices[start], &matrices[end]) == 0)
+            end++;
+        const fq_status status = add_experts(f, &matrices[start], end - start, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+// The position of "PARENT.member.weight", where name starts with "PARENT."; SIZE_MAX if absent.
+static size_t find_sibling(group_finder *f, const char *name, size_t n_parent, const char *member) {
+    const int n = snprintf(f->name, f->name_size, "%.*s%s.weight", (int)n_parent, name, member);
+    return n < 0 || (size_t)n >= f->name_size
+               ? SIZE_MAX
+               : fq_checkpoint_position(f->draft->checkpoint, f->name);
+}
+
+// A ragged gate and up leave the down projection as ragged in the dimension that tensor
+// parallelism splits.
+static fq_status keep_down(group_finder *f, const sibling_row *row, const char *name,
+                           size_t n_parent, fq_error *err) {
+    const size_t down = row->down ? find_sibling(f, name, n_parent, row->down) : SIZE_MAX;
+    if (down == SIZE_MAX || !f->draft->decisions[down].quantize)
+        return FQ_OK;
+    const uint64_t cols = f->draft->decisions[down].tensor->shape[1];
+    return fq_draft_keep(f->draft, down,
+                         fq_arena_printf(f->draft->arena, "ragged with %s: %" PRIu64 " columns",
+                                         row->members[0], cols),
+                         err);
+}
+
+static fq_status decide_siblings(group_finder *f, const sibling_row *row, fq_fusion_group *group,
+                                 size_t n_parent, fq_error *err) {
+    fq_status status = FQ_OK;
+    for (size_t i = 0; i < group->n && !status; i++) {
+        const fq_tensor *tensor = f->draft->decisions[group->members[i]].tensor;
+        const uint64_t unit = i == group->n - 1 ? row->last_unit : FQ_BLOCK_SIZE;
+        if (tensor->rank == 2)
+            status =
+                keep_if_ragged(f->draft, group, group->members[i], tensor->shape[0], unit, err);
+    }
+    if (!status)
+        status = make_uniform(f->draft, group, err);
+    if (status || !group->is_ragged)
+        return status;
+    const char *first = f->draft->decisions[group->members[0]].tensor->name;
+    return keep_down(f, row, first, n_parent, err);
+}
+
+// The group that the tensor at `position` opens: it is the first of a row's members that is there.
+static fq_status add_siblings(group_finder *f, const sibling_row *row, size_t position,
+                              size_t n_parent, fq_error *err) {
+    const char *name = f->draft->decisions[position].tensor->name;
+    size_t members[MAX_SIBLINGS], n = 0;
+    for (size_t i = 0; row->members[i]; i++) {
+        const size_t sibling = find_sibling(f, name, n_parent, row->members[i]);
+        if (sibling != SIZE_MAX)
+            members[n++] = sibling;
+    }
+    if (members[0] != position || (n == 1 && row->last_unit == 1))
+        return FQ_OK;
+    fq_fusion_group *group;
+    const fq_status status =
+        add_group(&group, f, name, n_parent ? n_parent - 1 : 0, members, n, err);
+    return status ? status : decide_siblings(f, row, group, n_parent, err);
+}
+
+static fq_status find_siblings(group_finder *f, size_t position, fq_error *err) {
+    const char *name = f->draft->decisions[position].tensor->name;
+    const size_t n = fq_module_length(name), start = last_component(name, n);
+    for (size_t r = 0; n > 0 && r < sizeof sibling_rows / sizeof sibling_rows[0]; r++) {
+        for (size_t i = 0; sibling_rows[r].members[i]; i++) {
+            if (is_component(name + start, n - start, sibling_rows[r].members[i]))
+                return add_siblings(f, &sibling_rows[r], position, start, err);
+        }
+    }
+    return FQ_OK;
+}
+
+fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_error *err) {
+    const fq_checkpoint *checkpoint = draft->checkpoint;
+    group_finder finder = {.draft = draft, .groups = out};
+    size_t longest = 0;
+    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
+        const size_t n = strlen(checkpoint->by_name[i]->name);
+        longest = n > longest ? n : longest;
+    }
+    fq_arena scratch = {0};
+    finder.name_size = longest + 32; // a sibling's name is not much longer
+    finder.name = fq_arena_alloc(&scratch, finder.name_size);
+    finder.members = fq_arena_array(&scratch, checkpoint->n_tensors, sizeof *finder.members);
+    fq_status status = finder.name && finder.members ? FQ_OK : fq_fail_memory(err);
+    if (!status)
+        status = find_experts(&finder, &scratch, err);
+    for (size_t i = 0; i < checkpoint->n_tensors && !status; i++) {
+        if (experts_length(checkpoint->by_name[i]->name) == 0)
+            status = find_siblings(&finder, i, err);
+    }
+    fq_arena_free(&scratch);
+    return status;
+}
+
+static bool is_broken(const fq_fusion_group *group, const fq_policy_draft *draft) {
+    size_t n_quantized = 0;
+    for (size_t i = 0; i < group->n; i++)
+        n_quantized += draft->decisions[group->members[i]].quantize;
+    return n_quantized > 0 && (n_quantized < group->n || group->is_ragged);
+}
+
+// The members that are quantized, or those that are not: "q_proj, v_proj", of many only the first
+// ones and how many there are. NULL when out of memory.
+static const char *list_members(const fq_fusion_group *group, const fq_policy_draft *draft,
+                                bool quantized, fq_arena *scratch) {
+    const char *list = "";
+    size_t n_met = 0;
+    for (size_t i = 0; i < group->n && list; i++) {
+        const fq_decision *decision = &draft->decisions[group->members[i]];
+        if (decision->quantize != quantized || n_met++ >= MAX_SIBLINGS)
+            continue;
+        size_t n;
+        const char *name = short_name(&n, group, decision->tensor);
+        list = fq_arena_printf(scratch, "%s%s%.*s", list, n_met > 1 ? ", " : "", (int)n, name);
+    }
+    if (!list || n_met <= MAX_SIBLINGS)
+        return list;
+    return fq_arena_printf(scratch, "%s and %zu more", list, n_met - MAX_SIBLINGS);
+}
+
+static const char *describe_broken(const fq_fusion_group *group, const fq_policy_draft *draft,
+                                   fq_arena *scratch) {
+    const char *quantized = list_members(group, draft, true, scratch);
+    const char *kept = list_members(group, draft, false, scratch);
+    if (!quantized || !kept)
+        return NULL;
+    return fq_arena_printf(scratch, "engines fuse these%s: quantized are %s, kept are %s",
+                           group->is_ragged ? ", and refuse their ragged rows" : "", quantized,
+                           *kept ? kept : "none");
+}
+
+fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *draft,
+                         fq_error *err) {
+    fq_arena scratch = {0};
+    fq_fold_item *items = fq_arena_array(&scratch, groups->n, sizeof *items);
+    fq_fold_line *lines = NULL;
+    size_t n = 0, n_lines = 0;
+    fq_status status = items ? FQ_OK : fq_fail_memory(err);
+    for (size_t i = 0; i < groups->n && !status; i++) {
+        const fq_fusion_group *group = &groups->groups[i];
+        if (!is_broken(group, draft))
+            continue;
+        items[n] = (fq_fold_item){.name = *group->module ? group->module : "top level",
+                                  .rest = describe_broken(group, draft, &scratch)};
+        if (!items[n++].rest)
+            status = fq_fail_memory(err);
+    }
+    if (!status)
+        status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
+    for (size_t i = 0; i < n_lines && !status; i++)
+        fq_messages_add(draft->warnings, "%s: %s: %s; treat them alike with --exclude",
+                        draft->checkpoint->path, lines[i].pattern, lines[i].rest);
+    fq_arena_free(&scratch);
+    return status;
+}

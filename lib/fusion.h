@@ -1,0 +1,30 @@
+// Fusion groups: matrices that engines join into one, and that must be quantized all or none.
+#ifndef FQ_FUSION_H
+#define FQ_FUSION_H
+
+#include "policy_draft.h"
+
+typedef struct fq_fusion_group {
+    const char *module; // of messages: "model.layers.0.self_attn", "model.layers.3.mlp.experts"
+    size_t *members;    // [n]: positions in by_name, in the order of fusion
+    size_t n;
+    bool is_experts; // all matrices of all experts, fused ones too
+    bool is_ragged;  // engines cannot load it in blocks: a border lies inside one
+} fq_fusion_group;
+
+typedef struct fq_fusion_groups {
+    fq_fusion_group *groups; // [n]
+    size_t n;
+} fq_fusion_groups;
+
+// Finds the groups, keeps those whole that are not uniformly eligible or are ragged in a place
+// where engines cannot load it, and a down_proj whose gate and up projections are ragged.
+// Memory from draft->arena. O(n log n). FQ_DEVICE when out of memory.
+fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_error *err);
+
+// Warns of every group that is quantized in part, or though it is ragged: --include or --exclude
+// broke it. FQ_DEVICE when out of memory.
+fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *draft,
+                         fq_error *err);
+
+#endif

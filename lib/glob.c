@@ -1,0 +1,87 @@
+// Globs: one pass with a single point to come back to, since only the last `*` ever needs widening.
+#include "glob.h"
+
+#include <string.h>
+
+// The `]` that closes the set which starts at glob[0] == '[', or NULL. A `]` in first place is a
+// member.
+static const char *end_of_set(const char *glob) {
+    const char *p = glob + 1;
+    if (*p == '!')
+        p++;
+    if (*p == ']')
+        p++;
+    return strchr(p, ']');
+}
+
+static bool set_holds(const char *set, const char *end, unsigned char byte) {
+    const char *p = set + 1;
+    const bool inverted = *p == '!';
+    if (inverted)
+        p++;
+    bool found = false;
+    while (p < end) {
+        const unsigned char low = (unsigned char)*p;
+        const bool is_range = end - p >= 3 && p[1] == '-';
+        const unsigned char high = is_range ? (unsigned char)p[2] : low;
+        found = found || (byte >= low && byte <= high);
+        p += is_range ? 3 : 1;
+    }
+    return found != inverted;
+}
+
+// Bytes of the character at text, [text, end): a lead byte and what continues it.
+static size_t character_nbytes(const char *text, const char *end) {
+    size_t n = 1;
+    while (text + n < end && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n++;
+    return n;
+}
+
+// Matches one element of glob other than `*` at text. Returns the bytes of text it takes and moves
+// *glob behind it; 0 if it does not match.
+static size_t match_one(const char **glob, const char *text, const char *end) {
+    const char *g = *glob;
+    if (*g == '?') {
+        *glob = g + 1;
+        return character_nbytes(text, end);
+    }
+    const char *set_end = *g == '[' ? end_of_set(g) : NULL;
+    if (set_end) {
+        *glob = set_end + 1;
+        return set_holds(g, set_end, (unsigned char)*text);
+    }
+    *glob = g + 1;
+    return *g == *text;
+}
+
+bool fq_glob_match_n(const char *glob, const char *text, size_t n) {
+    const char *end = text + n;
+    const char *star = NULL; // behind the last `*` met
+    const char *star_text = NULL;
+    while (text < end) {
+        if (*glob == '*') {
+            star = ++glob;
+            star_text = text;
+            continue;
+        }
+        const size_t taken = *glob ? match_one(&glob, text, end) : 0;
+        if (taken > 0) {
+            text += taken;
+        } else if (star) {
+            glob = star;
+            text = ++star_text;
+        } else {
+            return false;
+        }
+    }
+    while (*glob == '*')
+        glob++;
+    return *glob == '\0';
+}
+
+bool fq_glob_match(const char *glob, const char *text) {
+    return fq_glob_match_n(glob, text, strlen(text));
+}
+
+bool fq_glob_has_wildcard(const char *glob) { return strpbrk(glob, "*?[") != NULL; }

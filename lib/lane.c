@@ -1,0 +1,256 @@
+// One band from source to sink: see lane.h.
+#include "lane.h"
+
+#include "band_read.h"
+#include "fp8.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The largest element of any step's source and target, for the buffers.
+static void max_element_sizes(const fq_plan *plan, size_t *in, size_t *out) {
+    *in = *out = 1;
+    for (size_t s = 0; s < plan->n_shards; s++) {
+        for (size_t i = 0; i < plan->shards[s].n_steps; i++) {
+            const fq_step *step = &plan->shards[s].steps[i];
+            if (step->action == FQ_COPY)
+                continue;
+            const size_t source = fq_dtype_bits(step->source->dtype) / 8;
+            const size_t target = fq_dtype_bits(step->target->dtype) / 8;
+            *in = source > *in ? source : *in;
+            *out = target > *out ? target : *out;
+        }
+    }
+}
+
+fq_status fq_lane_open(fq_lane *out, const fq_plan *plan, const fq_run_options *options,
+                       uint32_t index, fq_error *err) {
+    *out = (fq_lane){.plan = plan, .options = options, .index = index};
+    size_t in_size, out_size;
+    max_element_sizes(plan, &in_size, &out_size);
+    out->in_nbytes = options->band_elements * in_size;
+    out->out_nbytes = options->band_elements * out_size;
+    out->in = options->backend->host_alloc(options->device, out->in_nbytes);
+    out->out = options->backend->host_alloc(options->device, out->out_nbytes);
+    out->scales = malloc(fq_band_max_blocks(options->band_elements) * sizeof(float));
+    return out->in && out->out && out->scales ? FQ_OK : fq_fail_memory(err);
+}
+
+void fq_lane_close(fq_lane *lane) {
+    if (lane->options) {
+        lane->options->backend->host_free(lane->options->device, lane->in, lane->in_nbytes);
+        lane->options->backend->host_free(lane->options->device, lane->out, lane->out_nbytes);
+    }
+    free(lane->scales);
+    memset(lane, 0, sizeof *lane);
+}
+
+static fq_status fetch(fq_lane *lane, fq_error *err) {
+    const fq_status status = fq_band_read(lane->in, lane->plan->checkpoint, &lane->band, lane->out,
+                                          lane->out_nbytes, err);
+    fq_progress *progress = lane->options->progress;
+    if (!status && progress) {
+        const fq_band *band = &lane->band;
+        const uint64_t nbytes =
+            band->step->action == FQ_COPY
+                ? band->nbytes
+                : band->rows * band->cols * (fq_dtype_bits(band->step->source->dtype) / 8);
+        __atomic_fetch_add(&progress->bytes_read, nbytes, __ATOMIC_RELAXED);
+    }
+    return status;
+}
+
+// Writes the band's [rows, cols] elements from lane->out to their place in the target.
+static fq_status store(const fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const fq_tensor *target = band->step->target;
+    const uint64_t matrix_cols = band->step->source_matrix.cols;
+    const size_t size = fq_dtype_bits(target->dtype) / 8;
+    const bool whole = band->cols == matrix_cols;
+    const uint64_t n_runs = whole ? 1 : band->rows;
+    const size_t run_nbytes = (whole ? band->rows * band->cols : band->cols) * size;
+    const uint64_t first = band->step->target_element0 + band->row0 * matrix_cols + band->col0;
+    for (uint64_t i = 0; i < n_runs; i++) {
+        const uint64_t offset = target->offset + (first + i * matrix_cols) * size;
+        const fq_status status =
+            sink->write(file, offset, lane->out + i * run_nbytes, run_nbytes, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+static fq_status copy(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    if (!file || band->nbytes == 0)
+        return FQ_OK;
+    const fq_status status = fetch(lane, err);
+    if (status)
+        return status;
+    return sink->write(file, band->step->target->offset + band->byte0, lane->in, band->nbytes, err);
+}
+
+static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const fq_backend *backend = lane->options->backend;
+    const fq_quantize_job job = {
+        .source = lane->in,
+        .source_dtype = band->step->source->dtype,
+        .rows = band->rows,
+        .cols = band->cols,
+        .block = band->step->block,
+        .pow2_scales = fq_scale_format_is_ue8m0(lane->plan->scale_format),
+        .amax_floor = lane->plan->amax_floor,
+        .codes = lane->out,
+        .scales = lane->scales,
+        .counts = &lane->counts.quantize,
+    };
+    fq_status status = fetch(lane, err);
+    if (!status)
+        status = backend->quantize(lane->options->device, lane->index, &job, err);
+    if (!status)
+        status = backend->wait(lane->options->device, lane->index, err);
+    if (status || !file || lane->counts.quantize.nonfinite > 0)
+        return status;
+    status = store(lane, sink, file, err);
+    if (status)
+        return status;
+    const fq_scale_window window = fq_band_window(band);
+    return fq_scale_write(file, sink, band->step->target_scale->offset, lane->plan->scale_format,
+                          &window, lane->scales, lane->in, lane->in_nbytes, err);
+}
+
+// The codes of block (i, j) of the band are all ±0.
+static bool block_is_zero(const fq_lane *lane, uint64_t i, uint64_t j) {
+    const fq_band *band = &lane->band;
+    const fq_block block = band->step->block;
+    for (uint64_t r = i * block.rows; r < (i + 1) * block.rows && r < band->rows; r++) {
+        for (uint64_t c = j * block.cols; c < (j + 1) * block.cols && c < band->cols; c++) {
+            if (lane->in[r * band->cols + c] & 0x7F)
+                return false;
+        }
+    }
+    return true;
+}
+
+// A scale of zero is right over a block of zeros, and loses every other.
+static fq_status check_zero_scales(const fq_lane *lane, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const fq_block block = band->step->block;
+    const uint64_t grid_rows = fq_ceil_div(band->rows, block.rows);
+    const uint64_t grid_cols = fq_ceil_div(band->cols, block.cols);
+    for (uint64_t k = 0; k < grid_rows * grid_cols; k++) {
+        if (lane->scales[k] != 0.0f || block_is_zero(lane, k / grid_cols, k % grid_cols))
+            continue;
+        const fq_tensor *scale = band->step->source_scale;
+        return fq_fail(err, FQ_BAD_INPUT,
+                       "%s: %s: the scale of block [%" PRIu64 ", %" PRIu64
+                       "] is zero, but the block is not; the checkpoint is damaged, get this file "
+                       "again",
+                       fq_tensor_file(lane->plan->checkpoint, scale), scale->name,
+                       band->row0 / block.rows + k / grid_cols,
+                       band->col0 / block.cols + k % grid_cols);
+    }
+    return FQ_OK;
+}
+
+static fq_status dequantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const fq_backend *backend = lane->options->backend;
+    const fq_scale_window window = fq_band_window(band);
+    const fq_dequantize_job job = {
+        .codes = lane->in,
+        .rows = band->rows,
+        .cols = band->cols,
+        .block = band->step->block,
+        .scales = lane->scales,
+        .target_dtype = band->step->target->dtype,
+        .target = lane->out,
+        .counts = &lane->counts.dequantize,
+    };
+    fq_status status = fq_scale_read(lane->scales, lane->plan->checkpoint, band->step->source_scale,
+                                     band->step->scale_storage, band->step->scale_element0, &window,
+                                     lane->in, lane->in_nbytes, err);
+    if (!status)
+        status = fetch(lane, err);
+    if (!status)
+        status = check_zero_scales(lane, err);
+    if (!status)
+        status = backend->dequantize(lane->options->device, lane->index, &job, err);
+    if (!status)
+        status = backend->wait(lane->options->device, lane->index, err);
+    if (status || !file)
+        return status;
+    return store(lane, sink, file, err);
+}
+
+static uint64_t target_nbytes(const fq_band *band) {
+    if (band->step->action == FQ_COPY)
+        return band->nbytes;
+    return band->rows * band->cols * (fq_dtype_bits(band->step->target->dtype) / 8);
+}
+
+fq_status fq_lane_carry_out(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    lane->counts = (fq_step_counts){0};
+    if (!band->step)
+        return FQ_OK;
+    fq_progress *progress = lane->options->progress;
+    if (progress)
+        __atomic_store_n(&progress->tensor, band->step->source->name, __ATOMIC_RELAXED);
+    fq_status status = FQ_OK;
+    if (band->step->action == FQ_COPY)
+        status = copy(lane, sink, file, err);
+    else if (band->rows > 0 && band->step->action == FQ_QUANTIZE)
+        status = quantize(lane, sink, file, err);
+    else if (band->rows > 0)
+        status = dequantize(lane, sink, file, err);
+    if (!status && progress)
+        __atomic_fetch_add(&progress->bytes_written, target_nbytes(band), __ATOMIC_RELAXED);
+    return status;
+}
+
+static float element_at(const fq_lane *lane, uint64_t i) {
+    uint16_t half;
+    float single;
+    switch (lane->band.step->source->dtype) {
+    case FQ_BF16:
+        memcpy(&half, lane->in + 2 * i, 2);
+        return fq_f32_of_bf16(half);
+    case FQ_F16:
+        memcpy(&half, lane->in + 2 * i, 2);
+        return fq_f32_of_f16(half);
+    default:
+        memcpy(&single, lane->in + 4 * i, 4);
+        return single;
+    }
+}
+
+fq_status fq_lane_fail_nonfinite(const fq_lane *lane, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const fq_tensor *source = band->step->source;
+    const fq_matrix *matrix = &band->step->source_matrix;
+    const uint64_t row = lane->counts.quantize.nonfinite_row;
+    const uint64_t col = lane->counts.quantize.nonfinite_col;
+    const float value = element_at(lane, row * band->cols + col);
+    // The place in the source tensor, which for an expert is not the place in its matrix.
+    const uint64_t r = band->row0 + row, c = band->col0 + col;
+    const uint64_t element =
+        matrix->element0 + (matrix->transposed ? c * matrix->stride + r : r * matrix->cols + c);
+    const uint64_t *shape = source->shape + source->rank - 2;
+    char expert[48] = "";
+    if (source->rank == 3)
+        snprintf(expert, sizeof expert, "expert %" PRIu64 ", ", element / (shape[0] * shape[1]));
+    return fq_fail(err, FQ_BAD_INPUT,
+                   "%s: %s: %srow %" PRIu64 ", column %" PRIu64
+                   " is %s; get the file again, or keep such tensors unquantized with "
+                   "--on-nonfinite keep",
+                   fq_tensor_file(lane->plan->checkpoint, source), source->name, expert,
+                   element / shape[1] % shape[0], element % shape[1],
+                   isnan(value) ? "NaN"
+                   : value > 0  ? "infinite"
+                                : "minus infinity");
+}

@@ -1,0 +1,35 @@
+// Which scale tensor belongs to which FP8 weight, and how it is to be read.
+#ifndef FQ_PAIRING_H
+#define FQ_PAIRING_H
+
+#include "model.h"
+#include "scale.h"
+#include "tensor.h"
+
+typedef struct fq_pair {
+    const fq_tensor *weight; // F8_E4M3, rank 2, or 3 for stacked experts
+    const fq_tensor *scale;
+    fq_scale_storage storage;
+    fq_block block;
+} fq_pair;
+
+typedef struct fq_pairing {
+    fq_pair *pairs; // [n], sorted by the weight's name
+    size_t n;
+    // [checkpoint->n_tensors] in by_name's order: the pair that a tensor is weight or scale of, or
+    // NULL.
+    const fq_pair **pair_of;
+} fq_pairing;
+
+// Pairs every F8_E4M3 weight of the checkpoint with its scale, in whatever shard, by the names,
+// dtypes and shapes of docs/formats.md ("Reading scales"). Memory from arena. One line per fault
+// (missing or orphan scale, a grid that does not fit, refused dtypes) goes to faults; FQ_OK all the
+// same, so that all faults are listed together. FQ_DEVICE when out of memory.
+fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *checkpoint,
+                         const fq_quant_config *quant, fq_messages *faults, fq_error *err);
+
+// True for tensors that only serve FP8 inference and go when weights are cast back:
+// `k_scale`, `v_scale`, `input_scale`.
+bool fq_is_runtime_scale(const char *name);
+
+#endif

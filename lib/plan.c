@@ -1,0 +1,40 @@
+// Plans compared and freed; plan_quantize.c and plan_dequantize.c make them.
+#include "plan.h"
+
+#include <string.h>
+
+static bool same_metadata(const fq_shard *a, const fq_shard *b) {
+    if (a->n_metadata != b->n_metadata)
+        return false;
+    for (size_t i = 0; i < a->n_metadata; i++) {
+        if (strcmp(a->metadata[i].key, b->metadata[i].key) != 0 ||
+            strcmp(a->metadata[i].value, b->metadata[i].value) != 0)
+            return false;
+    }
+    return true;
+}
+
+// Sources of one checkpoint are compared by address; what a step makes of its source follows from
+// its action and targets.
+static bool same_step(const fq_step *a, const fq_step *b) {
+    return a->action == b->action && a->source == b->source && a->split == b->split &&
+           a->source_matrix.element0 == b->source_matrix.element0 &&
+           a->target->offset == b->target->offset && a->target->dtype == b->target->dtype &&
+           strcmp(a->target->name, b->target->name) == 0;
+}
+
+bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b) {
+    if (strcmp(a->layout.name, b->layout.name) != 0 || a->n_steps != b->n_steps ||
+        !same_metadata(&a->layout, &b->layout))
+        return false;
+    for (size_t i = 0; i < a->n_steps; i++) {
+        if (!same_step(&a->steps[i], &b->steps[i]))
+            return false;
+    }
+    return true;
+}
+
+void fq_plan_free(fq_plan *plan) {
+    fq_arena_free(&plan->arena);
+    memset(plan, 0, sizeof *plan);
+}

@@ -1,0 +1,266 @@
+// Decides which tensors are quantized: the built-in rules tensor by tensor, then groups, then the
+// user's rules.
+#include "experts.h"
+#include "fusion.h"
+#include "glob.h"
+#include "names.h"
+#include "policy_draft.h"
+#include "scale.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char not_finite[] = "holds NaN or Inf";
+
+size_t fq_module_length(const char *name) {
+    static const char suffix[] = ".weight";
+    return fq_has_suffix(name, suffix) ? strlen(name) - (sizeof suffix - 1) : 0;
+}
+
+fq_status fq_draft_keep(fq_policy_draft *draft, size_t position, const char *reason,
+                        fq_error *err) {
+    if (!reason)
+        return fq_fail_memory(err);
+    draft->decisions[position].quantize = false;
+    draft->decisions[position].reason = reason;
+    return FQ_OK;
+}
+
+fq_status fq_draft_refuse(fq_policy_draft *draft, size_t position, const char *reason,
+                          fq_error *err) {
+    draft->possible[position] = false;
+    return fq_draft_keep(draft, position, reason, err);
+}
+
+fq_status fq_draft_choose(fq_policy_draft *draft, size_t position, uint64_t rows, uint64_t cols,
+                          fq_error *err) {
+    const bool ragged_rows = rows % FQ_BLOCK_SIZE != 0, ragged_cols = cols % FQ_BLOCK_SIZE != 0;
+    const char *note = "";
+    if (ragged_rows && ragged_cols)
+        note = fq_arena_printf(draft->arena, "ragged: %" PRIu64 " rows, %" PRIu64 " columns", rows,
+                               cols);
+    else if (ragged_rows)
+        note = fq_arena_printf(draft->arena, "ragged: %" PRIu64 " rows", rows);
+    else if (ragged_cols)
+        note = fq_arena_printf(draft->arena, "ragged: %" PRIu64 " columns", cols);
+    if (!note)
+        return fq_fail_memory(err);
+    draft->decisions[position].quantize = true;
+    draft->decisions[position].reason = note;
+    return FQ_OK;
+}
+
+const char *fq_why_unfit(const fq_tensor *tensor) {
+    if (!fq_dtype_is_source(tensor->dtype))
+        return "not BF16, F16 or F32";
+    return tensor->nbytes == 0 ? "empty" : NULL;
+}
+
+const char *fq_why_small(uint64_t rows, uint64_t cols) {
+    return rows < FQ_BLOCK_SIZE || cols < FQ_BLOCK_SIZE ? "smaller than a block of 128 x 128"
+                                                        : NULL;
+}
+
+// The built-in rules on one tensor alone; fused experts are decided by fq_experts_decide.
+static fq_status judge(fq_policy_draft *draft, size_t position, fq_error *err) {
+    const fq_tensor *tensor = draft->decisions[position].tensor;
+    const char *unfit = fq_why_unfit(tensor);
+    if (unfit)
+        return fq_draft_refuse(draft, position, unfit, err);
+    if (tensor->rank != 2)
+        return fq_draft_refuse(draft, position, "not 2-D", err);
+    const size_t n = fq_module_length(tensor->name);
+    if (n == 0)
+        return fq_draft_keep(draft, position, "its name does not end in .weight", err);
+    const fq_component_rule *rule = fq_policy_rule_for(tensor->name, n);
+    if (rule)
+        return fq_draft_keep(draft, position, rule->reason, err);
+    const char *small = fq_why_small(tensor->shape[0], tensor->shape[1]);
+    if (small)
+        return fq_draft_keep(draft, position, small, err);
+    return fq_draft_choose(draft, position, tensor->shape[0], tensor->shape[1], err);
+}
+
+static fq_status judge_all(fq_policy_draft *draft, fq_error *err) {
+    const fq_checkpoint *checkpoint = draft->checkpoint;
+    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
+        draft->decisions[i].tensor = checkpoint->by_name[i];
+        draft->possible[i] = true;
+        const fq_status status = judge(draft, i, err);
+        if (status)
+            return status;
+    }
+    fq_status status = fq_experts_decide(draft, err);
+    for (size_t i = 0; i < draft->options->n_nonfinite && !status; i++)
+        status = fq_draft_refuse(
+            draft, fq_checkpoint_position(checkpoint, draft->options->nonfinite[i]->name),
+            not_finite, err);
+    return status;
+}
+
+// A rule without wildcards names one tensor. What cannot be done to it is a fault, but for NaN and
+// Inf: they are found only after the user asked to keep such tensors.
+static void check_include(const fq_policy_draft *draft, const fq_name_rule *rule, size_t position) {
+    const fq_decision *decision = &draft->decisions[position];
+    if (!fq_glob_has_wildcard(rule->glob) && decision->reason != not_finite)
+        fq_messages_add(draft->faults, "%s: %s: cannot be quantized: %s; remove this --include",
+                        fq_tensor_file(draft->checkpoint, decision->tensor), decision->tensor->name,
+                        decision->reason);
+}
+
+static fq_status apply_rule(fq_policy_draft *draft, const fq_name_rule *rule, size_t position,
+                            fq_error *err) {
+    fq_decision *decision = &draft->decisions[position];
+    if (rule->include == decision->quantize)
+        return FQ_OK;
+    if (!rule->include)
+        return fq_draft_keep(draft, position,
+                             fq_arena_printf(draft->arena, "by --exclude %s", rule->glob), err);
+    if (!draft->possible[position]) {
+        check_include(draft, rule, position);
+        return FQ_OK;
+    }
+    decision->quantize = true;
+    decision->reason = fq_arena_printf(draft->arena, "by --include %s", rule->glob);
+    return decision->reason ? FQ_OK : fq_fail_memory(err);
+}
+
+static void report_unmatched(const fq_policy_draft *draft, const fq_name_rule *rule) {
+    const bool is_fault = rule->include && !fq_glob_has_wildcard(rule->glob);
+    fq_messages_add(is_fault ? draft->faults : draft->warnings,
+                    "%s: %s: no tensor has this name; check --%s (globs match full names)",
+                    draft->checkpoint->path, rule->glob, rule->include ? "include" : "exclude");
+}
+
+// The user's rules, over what the built-in ones decided.
+static fq_status apply_rules(fq_policy_draft *draft, fq_error *err) {
+    const fq_policy_options *options = draft->options;
+    fq_arena scratch = {0};
+    bool *matched = fq_arena_array(&scratch, options->n_rules, sizeof *matched);
+    fq_status status = matched ? FQ_OK : fq_fail_memory(err);
+    for (size_t i = 0; i < draft->checkpoint->n_tensors && !status; i++) {
+        const fq_name_rule *last = NULL;
+        for (size_t r = 0; r < options->n_rules; r++) {
+            if (fq_glob_match(options->rules[r].glob, draft->decisions[i].tensor->name)) {
+                matched[r] = true;
+                last = &options->rules[r];
+            }
+        }
+        if (last)
+            status = apply_rule(draft, last, i, err);
+    }
+    for (size_t r = 0; r < options->n_rules && !status; r++) {
+        if (!matched[r])
+            report_unmatched(draft, &options->rules[r]);
+    }
+    fq_arena_free(&scratch);
+    return status;
+}
+
+// Kept tensors have no layout to split by.
+static void clear_kept(fq_policy_draft *draft) {
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        fq_decision *decision = &draft->decisions[i];
+        if (!decision->quantize) {
+            decision->experts = FQ_EXPERTS_NONE;
+            decision->transposed = false;
+        }
+    }
+}
+
+// True for the weight of a linear layer, as far as name, dtype and shape tell, that stays as it is.
+static bool is_kept_linear(const fq_decision *decision) {
+    const fq_tensor *tensor = decision->tensor;
+    const size_t n = fq_module_length(tensor->name);
+    if (decision->quantize || n == 0 || tensor->rank != 2 ||
+        !(fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64))
+        return false;
+    const fq_component_rule *rule = fq_policy_rule_for(tensor->name, n);
+    return !rule || !fq_policy_rule_is_embedding(rule);
+}
+
+// Engines look for the module of all experts, not for the matrices in it: listed where a fused
+// tensor of it stays, or everything.
+static bool is_kept_experts(const fq_policy_draft *draft, const fq_fusion_group *group) {
+    bool any_quantized = false;
+    for (size_t i = 0; i < group->n; i++) {
+        const fq_decision *decision = &draft->decisions[group->members[i]];
+        if (!decision->quantize && fq_experts_module_length(decision->tensor->name))
+            return true;
+        any_quantized = any_quantized || decision->quantize;
+    }
+    return group->is_experts && !any_quantized;
+}
+
+static int compare_strings(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static size_t remove_duplicates(const char **sorted, size_t n) {
+    size_t n_unique = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (n_unique == 0 || strcmp(sorted[n_unique - 1], sorted[i]) != 0)
+            sorted[n_unique++] = sorted[i];
+    }
+    return n_unique;
+}
+
+static fq_status list_modules(fq_policy *out, const fq_policy_draft *draft,
+                              const fq_fusion_groups *groups, fq_error *err) {
+    const size_t n_tensors = draft->checkpoint->n_tensors;
+    const char **modules = fq_arena_array(draft->arena, n_tensors + groups->n + 1, sizeof *modules);
+    if (!modules)
+        return fq_fail_memory(err);
+    size_t n = 0;
+    // Always: transformers has a default of its own only where there is no list at all.
+    modules[n++] = "lm_head";
+    for (size_t i = 0; i < n_tensors; i++) {
+        if (!is_kept_linear(&draft->decisions[i]))
+            continue;
+        const char *name = draft->decisions[i].tensor->name;
+        modules[n] = fq_arena_strndup(draft->arena, name, fq_module_length(name));
+        if (!modules[n++])
+            return fq_fail_memory(err);
+    }
+    for (size_t i = 0; i < groups->n; i++) {
+        if (is_kept_experts(draft, &groups->groups[i]))
+            modules[n++] = groups->groups[i].module;
+    }
+    qsort(modules, n, sizeof *modules, compare_strings);
+    out->modules_to_not_convert = modules;
+    out->n_modules = remove_duplicates(modules, n);
+    return FQ_OK;
+}
+
+fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint *checkpoint,
+                           const fq_model *model, const fq_policy_options *options,
+                           fq_messages *faults, fq_messages *warnings, fq_error *err) {
+    fq_policy_draft draft = {
+        .checkpoint = checkpoint,
+        .model = model,
+        .options = options,
+        .arena = arena,
+        .faults = faults,
+        .warnings = warnings,
+        .decisions = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.decisions),
+        .possible = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.possible),
+    };
+    fq_fusion_groups groups = {0};
+    if (!draft.decisions || !draft.possible)
+        return fq_fail_memory(err);
+    *out = (fq_policy){.decisions = draft.decisions};
+    fq_status status = judge_all(&draft, err);
+    if (!status)
+        status = fq_fusion_decide(&groups, &draft, err);
+    if (!status)
+        status = apply_rules(&draft, err);
+    if (!status)
+        status = fq_fusion_warn(&groups, &draft, err);
+    if (!status)
+        status = fq_experts_warn(&draft, err);
+    if (status)
+        return status;
+    clear_kept(&draft);
+    return list_modules(out, &draft, &groups, err);
+}

@@ -1,0 +1,172 @@
+// Reads the scales of a window of blocks from whatever form they are stored in: see scale.h.
+#include "fp8.h"
+#include "scale.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+typedef struct scale_reader {
+    const fq_checkpoint *checkpoint;
+    const fq_tensor *tensor;
+    uint64_t element0;
+    const fq_scale_window *window;
+    uint64_t grid_cols; // blocks of the window
+    unsigned char *scratch;
+    size_t scratch_nbytes;
+} scale_reader;
+
+// Reads n elements of the scale tensor, from element `first`, into the scratch buffer.
+static fq_status read_elements(const scale_reader *r, uint64_t first, size_t n, fq_error *err) {
+    const fq_shard *shard = &r->checkpoint->shards[r->tensor->shard];
+    const size_t size = fq_dtype_bits(r->tensor->dtype) / 8;
+    return shard->source->read(shard->source, shard->data_start + r->tensor->offset + first * size,
+                               r->scratch, n * size, err);
+}
+
+static float decode(const scale_reader *r, size_t i) {
+    uint16_t half;
+    float single;
+    switch (r->tensor->dtype) {
+    case FQ_F32:
+        memcpy(&single, r->scratch + 4 * i, 4);
+        return single;
+    case FQ_BF16:
+        memcpy(&half, r->scratch + 2 * i, 2);
+        return fq_f32_of_bf16(half);
+    case FQ_F16:
+        memcpy(&half, r->scratch + 2 * i, 2);
+        return fq_f32_of_f16(half);
+    default:
+        return fq_f32_of_e8m0(r->scratch[i]); // F8_E8M0, or exponents in U8
+    }
+}
+
+// grid_index counts in the window's grid.
+static fq_status check_scale(const scale_reader *r, float scale, uint64_t grid_index,
+                             fq_error *err) {
+    if (isfinite(scale) && !signbit(scale))
+        return FQ_OK;
+    const fq_scale_window *window = r->window;
+    return fq_fail(err, FQ_BAD_INPUT,
+                   "%s: %s: the scale of block [%" PRIu64 ", %" PRIu64
+                   "] is %s; the checkpoint is damaged, get this file again",
+                   fq_tensor_file(r->checkpoint, r->tensor), r->tensor->name,
+                   window->row0 / window->block.rows + grid_index / r->grid_cols,
+                   window->col0 / window->block.cols + grid_index % r->grid_cols,
+                   isnan(scale)   ? "NaN"
+                   : isinf(scale) ? "infinite"
+                                  : "negative");
+}
+
+static fq_status read_run(const scale_reader *r, float *grid, uint64_t grid_index, uint64_t first,
+                          uint64_t n, fq_error *err) {
+    const size_t capacity = r->scratch_nbytes / (fq_dtype_bits(r->tensor->dtype) / 8);
+    for (uint64_t done = 0; done < n;) {
+        const size_t part = n - done < capacity ? (size_t)(n - done) : capacity;
+        fq_status status = read_elements(r, first + done, part, err);
+        for (size_t i = 0; i < part && !status; i++) {
+            const float scale = decode(r, i);
+            grid[grid_index + done + i] = scale;
+            status = check_scale(r, scale, grid_index + done + i, err);
+        }
+        if (status)
+            return status;
+        done += part;
+    }
+    return FQ_OK;
+}
+
+static fq_status read_grid(const scale_reader *r, float *grid, fq_error *err) {
+    const fq_scale_window *window = r->window;
+    const uint64_t stride = fq_ceil_div(window->weight_cols, window->block.cols);
+    const uint64_t grid_rows = fq_ceil_div(window->rows, window->block.rows);
+    const uint64_t start = r->element0 + window->row0 / window->block.rows * stride +
+                           window->col0 / window->block.cols;
+    if (r->grid_cols == stride)
+        return read_run(r, grid, 0, start, grid_rows * stride, err);
+    for (uint64_t i = 0; i < grid_rows; i++) {
+        const fq_status status =
+            read_run(r, grid, i * r->grid_cols, start + i * stride, r->grid_cols, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+// Takes the exponents of one row of weights apart; rows of one block must agree.
+static fq_status unpack_word(const scale_reader *r, float *grid, uint64_t row, uint64_t k,
+                             uint32_t word, fq_error *err) {
+    const uint64_t grid_row = row / FQ_BLOCK_SIZE;
+    for (uint32_t byte = 0; byte < FQ_PACKED_EXPONENTS; byte++) {
+        const uint64_t col = k * FQ_PACKED_EXPONENTS + byte;
+        if (col >= r->grid_cols)
+            break;
+        const uint64_t index = grid_row * r->grid_cols + col;
+        const float scale = fq_f32_of_e8m0((uint8_t)(word >> (8 * byte)));
+        const fq_status status = check_scale(r, scale, index, err);
+        if (status)
+            return status;
+        if (row % FQ_BLOCK_SIZE == 0)
+            grid[index] = scale;
+        else if (grid[index] != scale)
+            return fq_fail(err, FQ_BAD_INPUT,
+                           "%s: %s: packed scales differ within a block, at row %" PRIu64
+                           "; the tensor is damaged or laid out in another way",
+                           fq_tensor_file(r->checkpoint, r->tensor), r->tensor->name,
+                           r->window->row0 + row);
+    }
+    return FQ_OK;
+}
+
+static fq_status read_packed_row(const scale_reader *r, float *grid, uint64_t k, fq_error *err) {
+    const fq_scale_window *window = r->window;
+    const size_t capacity = r->scratch_nbytes / sizeof(uint32_t);
+    const uint64_t first =
+        (window->col0 / FQ_PACKED_COLS + k) * fq_packed_stride(window->weight_rows) + window->row0;
+    for (uint64_t done = 0; done < window->rows;) {
+        const uint64_t left = window->rows - done;
+        const size_t part = left < capacity ? (size_t)left : capacity;
+        fq_status status = read_elements(r, first + done, part, err);
+        for (size_t i = 0; i < part && !status; i++) {
+            uint32_t word;
+            memcpy(&word, r->scratch + i * sizeof word, sizeof word);
+            status = unpack_word(r, grid, done + i, k, word, err);
+        }
+        if (status)
+            return status;
+        done += part;
+    }
+    return FQ_OK;
+}
+
+static fq_status read_packed(const scale_reader *r, float *grid, fq_error *err) {
+    assert(r->window->block.rows == FQ_BLOCK_SIZE && r->window->block.cols == FQ_BLOCK_SIZE);
+    assert(r->window->col0 % FQ_PACKED_COLS == 0 && r->element0 == 0);
+    const uint64_t n_words = fq_ceil_div(r->window->cols, FQ_PACKED_COLS);
+    for (uint64_t k = 0; k < n_words; k++) {
+        const fq_status status = read_packed_row(r, grid, k, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_tensor *tensor,
+                        fq_scale_storage storage, uint64_t element0, const fq_scale_window *window,
+                        void *scratch, size_t scratch_nbytes, fq_error *err) {
+    assert(window->row0 % window->block.rows == 0 && window->col0 % window->block.cols == 0);
+    assert(scratch_nbytes >= FQ_SCALE_MIN_SCRATCH);
+    const scale_reader reader = {
+        .checkpoint = checkpoint,
+        .tensor = tensor,
+        .element0 = element0,
+        .window = window,
+        .grid_cols = fq_ceil_div(window->cols, window->block.cols),
+        .scratch = scratch,
+        .scratch_nbytes = scratch_nbytes,
+    };
+    return storage == FQ_STORED_PACKED ? read_packed(&reader, grid, err)
+                                       : read_grid(&reader, grid, err);
+}

@@ -1,0 +1,81 @@
+// Any text as config.json: no fault of memory, and where it is accepted, quantization_config can be
+// put in, read, and taken out again with everything else as it was.
+#include "formats/config.h"
+
+#include "fuzz.h"
+
+#include <string.h>
+
+typedef struct text {
+    char *bytes;
+    size_t n;
+} text;
+
+static fq_model read_text(fq_arena *arena, text config) {
+    fq_model model = {0};
+    fq_error err = {0};
+    DEMAND(fq_config_read(&model, arena, config.bytes, config.n, "F", &err) == FQ_OK);
+    return model;
+}
+
+static text with(text config, const fq_plan *plan) {
+    text out = {0};
+    fq_error err = {0};
+    DEMAND(fq_config_with_quantization(&out.bytes, &out.n, config.bytes, config.n, plan, &err) ==
+           FQ_OK);
+    return out;
+}
+
+static text without(text config) {
+    text out = {0};
+    fq_error err = {0};
+    DEMAND(fq_config_without_quantization(&out.bytes, &out.n, config.bytes, config.n, FQ_BF16,
+                                          &err) == FQ_OK);
+    return out;
+}
+
+static void check_same_model(const fq_model *a, const fq_model *b) {
+    DEMAND(strcmp(a->model_type, b->model_type) == 0);
+    DEMAND(a->hidden_size == b->hidden_size);
+    DEMAND(a->moe_intermediate_size == b->moe_intermediate_size);
+    DEMAND(a->tie_word_embeddings == b->tie_word_embeddings);
+}
+
+static void check_edits(fq_arena *arena, text config, const fq_model *model) {
+    static const char *const modules[] = {"lm_head", "model.layers.0.mlp.gate"};
+    const fq_plan plan = {
+        .scale_format = FQ_SCALE_POW2, .modules_to_not_convert = modules, .n_modules = 2};
+    text quantized = with(config, &plan), plain = without(config), back = without(quantized);
+    const fq_model quantized_model = read_text(arena, quantized);
+    const fq_quant_config *quant = &quantized_model.quant;
+    DEMAND(quant->present && quant->ue8m0 && quant->has_block);
+    DEMAND(strcmp(quant->method, "fp8") == 0 && strcmp(quant->scale_format, "pow2") == 0);
+    check_same_model(model, &quantized_model);
+    const fq_model plain_model = read_text(arena, plain);
+    DEMAND(!plain_model.quant.present);
+    check_same_model(model, &plain_model);
+    // An object without keys may lose the white space in it.
+    if (memchr(plain.bytes, '"', plain.n))
+        DEMAND(back.n == plain.n && memcmp(back.bytes, plain.bytes, plain.n) == 0);
+    free(quantized.bytes);
+    free(plain.bytes);
+    free(back.bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    text config = {.bytes = malloc(size + 1), .n = size};
+    DEMAND(config.bytes);
+    if (size > 0)
+        memcpy(config.bytes, data, size);
+    config.bytes[size] = '\0';
+    fq_arena arena = {0};
+    fq_model model = {0};
+    fq_error err = {0};
+    const fq_status status = fq_config_read(&model, &arena, config.bytes, size, "F", &err);
+    DEMAND(status == FQ_OK || (status == FQ_BAD_INPUT && strncmp(err.text, "F: ", 3) == 0));
+    if (status == FQ_OK)
+        check_edits(&arena, config, &model);
+    fq_arena_free(&arena);
+    free(config.bytes);
+    return 0;
+}

@@ -1,0 +1,92 @@
+// Outputs made in a scratch folder: for tests of their protocol.
+#ifndef FQ_TESTS_SCRATCH_OUTPUT_H
+#define FQ_TESTS_SCRATCH_OUTPUT_H
+
+#include "formats/output.h"
+
+#include "tests/scratch.h"
+
+// A folder "NAME" with one shard, config.json and tokenizer.json, opened.
+static inline void scratch_model(scratch_input *out, const char *name) {
+    char path[256];
+    scratch_mkdir(name);
+    snprintf(path, sizeof path, "%s/model.safetensors", name);
+    scratch_shard(path, "a");
+    snprintf(path, sizeof path, "%s/config.json", name);
+    scratch_write(path, "{}");
+    snprintf(path, sizeof path, "%s/tokenizer.json", name);
+    scratch_write(path, "{\"t\":1}");
+    scratch_open(out, name, NULL);
+    CHECK(out->status == FQ_OK && out->faults.n == 0);
+}
+
+static inline fq_status scratch_output(fq_output **out, const char *name, const scratch_input *in,
+                                       bool force, fq_error *err) {
+    const fq_output_options options = {.force = force, .needed_nbytes = 100};
+    *out = NULL;
+    *err = (fq_error){0};
+    return fq_output_open(out, scratch_path(name), &in->input, &options, err);
+}
+
+// Writes a shard of one U8 tensor "w" of n bytes through the output's sink, in two pieces, the
+// second one first.
+static inline fq_status scratch_put_shard(fq_output *output, const char *name, size_t n,
+                                          fq_error *err) {
+    const uint64_t shape[] = {n};
+    fq_tensor tensor = {.name = "w", .dtype = FQ_U8, .rank = 1, .shape = shape, .nbytes = n};
+    const fq_shard layout = {.name = name, .data_nbytes = n, .tensors = &tensor, .n_tensors = 1};
+    fq_sink *sink = fq_output_sink(output);
+    fq_sink_file *file = NULL;
+    char *bytes = malloc(n);
+    memset(bytes, 'y', n);
+    fq_status status = sink->begin(sink, &file, &layout, err);
+    if (status == FQ_OK) {
+        const size_t half = n / 2;
+        status = sink->write(file, half, bytes + half, n - half, err);
+        if (status == FQ_OK)
+            status = sink->write(file, 0, bytes, half, err);
+        if (status == FQ_OK)
+            status = sink->commit(file, err);
+        else
+            sink->abort(file);
+    }
+    free(bytes);
+    return status;
+}
+
+// A whole run with one shard, side files and config.json; ended in any case.
+static inline fq_status scratch_convert(const char *name, const scratch_input *in, bool force,
+                                        fq_error *err) {
+    fq_output *output = NULL;
+    fq_status status = scratch_output(&output, name, in, force, err);
+    if (status != FQ_OK)
+        return status;
+    status = scratch_put_shard(output, "model.safetensors", 1000, err);
+    if (status == FQ_OK && in->input.checkpoint.is_folder) {
+        status = fq_output_copy_side_files(output, &in->input, err);
+        if (status == FQ_OK)
+            status = fq_output_put(output, "config.json", "{\"q\":1}", 7, err);
+    }
+    if (status == FQ_OK)
+        return fq_output_commit(output, err);
+    fq_output_abandon(output, false);
+    return status;
+}
+
+// The file is a sound safetensors file with n bytes of data, all 'y'.
+static inline void scratch_check_shard(const char *name, size_t n) {
+    scratch_input in;
+    scratch_open(&in, name, NULL);
+    CHECK_STR(scratch_lines(&in.faults), "");
+    const fq_shard *shard = in.input.checkpoint.shards;
+    if (CHECK(in.status == FQ_OK && in.input.checkpoint.n_tensors == 1) &&
+        CHECK(shard->data_nbytes == n)) {
+        char *bytes = malloc(n);
+        CHECK(shard->source->read(shard->source, shard->data_start, bytes, n, &in.err) == FQ_OK);
+        CHECK(bytes[0] == 'y' && memcmp(bytes, bytes + 1, n - 1) == 0);
+        free(bytes);
+    }
+    scratch_close(&in);
+}
+
+#endif

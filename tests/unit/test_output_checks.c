@@ -1,0 +1,328 @@
+// An output that is the input, lies in it, holds it or is in the way must be refused before any
+// byte is written, however links, mounts and spellings hide it.
+#include "tests/scratch_output.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+static scratch_input folder_input; // "m"
+static scratch_input file_input;   // "w.safetensors"
+
+// The output is refused with that status and those words, and nothing is left behind.
+static void check_refused(const scratch_input *in, const char *output, bool force, fq_status status,
+                          const char *part) {
+    fq_output *opened;
+    fq_error err;
+    const fq_status actual = scratch_output(&opened, output, in, force, &err);
+    if (!CHECK(actual == status))
+        CHECK_NOTE("%s: status %d, %s\n", output, actual, err.text);
+    CHECK_HAS(err.text, part);
+    CHECK(!opened);
+    fq_output_abandon(opened, false);
+}
+
+static void check_accepted(const scratch_input *in, const char *output, bool force) {
+    fq_output *opened;
+    fq_error err;
+    if (!CHECK(scratch_output(&opened, output, in, force, &err) == FQ_OK))
+        CHECK_NOTE("%s: %s\n", output, err.text);
+    fq_output_abandon(opened, false);
+}
+
+// Refused with and without force, as a conflict with the input that names both.
+static void check_conflict(const scratch_input *in, const char *output, const char *part) {
+    check_refused(in, output, true, FQ_USAGE, part);
+    check_refused(in, output, false, FQ_USAGE, part);
+    check_refused(in, output, true, FQ_USAGE, in->input.checkpoint.path);
+}
+
+static void test_is_input(void) {
+    static const char *const spellings[] = {"m",      "m/",        "m/.",       "./m",
+                                            "m/s/..", "link-to-m", "link-to-m/"};
+    scratch_symlink("m", "link-to-m");
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++)
+        check_conflict(&folder_input, spellings[i], ": is the input ");
+    scratch_symlink("w.safetensors", "link-to-w");
+    CHECK(link(scratch_path("w.safetensors"), scratch_path("hard-w")) == 0);
+    check_conflict(&file_input, "w.safetensors", ": is the input ");
+    check_conflict(&file_input, "m/../w.safetensors", ": is the input ");
+    check_conflict(&file_input, "link-to-w", ": is the input ");
+    check_conflict(&file_input, "hard-w", ": is the input ");
+    scratch_remove("hard-w");
+    scratch_remove("link-to-w");
+}
+
+static void test_inside_input(void) {
+    check_conflict(&folder_input, "m/out", ": lies inside the input ");
+    check_conflict(&folder_input, "m/s/t/out", ": lies inside the input ");
+    check_conflict(&folder_input, "link-to-m/s/out", ": lies inside the input ");
+    check_conflict(&folder_input, "m/s", ": lies inside the input ");
+    scratch_symlink("m/s/t", "link-into-m");
+    check_conflict(&folder_input, "link-into-m", ": lies inside the input ");
+    check_accepted(&folder_input, "m-out", false);
+    check_accepted(&file_input, "m/out", false); // beside a lone file is another matter
+    scratch_remove("link-into-m");
+    scratch_remove("link-to-m");
+}
+
+static void test_around_input(void) {
+    check_conflict(&folder_input, "", ": holds the input ");
+    check_conflict(&folder_input, "m/..", ": holds the input ");
+    scratch_symlink(".", "link-around");
+    check_conflict(&folder_input, "link-around", ": holds the input ");
+    scratch_remove("link-around");
+}
+
+static void test_shares_files_with_input(void) {
+    scratch_mkdir("out");
+    scratch_mkdir("out/s");
+    CHECK(link(scratch_path("m/model.safetensors"), scratch_path("out/s/x")) == 0);
+    check_refused(&folder_input, "out", true, FQ_USAGE,
+                  "out/s/x: is the same file as model.safetensors of the input ");
+    scratch_remove("out/s/x");
+    check_accepted(&folder_input, "out", true);
+    scratch_remove("out");
+}
+
+// OUTPUT.partial is discarded under force: it must not be, hold or share the input.
+static void test_partial_is_input(void) {
+    scratch_input in;
+    scratch_model(&in, "p.partial");
+    check_conflict(&in, "p", "p.partial: is the input ");
+    scratch_close(&in);
+    scratch_remove("p.partial");
+    scratch_mkdir("p.partial");
+    scratch_model(&in, "p.partial/m");
+    check_conflict(&in, "p", "p.partial: holds the input ");
+    scratch_close(&in);
+    scratch_remove("p.partial");
+    scratch_mkdir("p.partial");
+    CHECK(link(scratch_path("m/model.safetensors"), scratch_path("p.partial/x")) == 0);
+    check_refused(&folder_input, "p", true, FQ_USAGE, "p.partial/x: is the same file as ");
+    CHECK(scratch_exists("p.partial/x"));
+    scratch_remove("p.partial");
+}
+
+static void test_hub_cache(void) {
+    scratch_input in;
+    scratch_mkdir("models--o--r");
+    scratch_mkdir("models--o--r/blobs");
+    scratch_mkdir("models--o--r/snapshots");
+    scratch_mkdir("models--o--r/snapshots/v");
+    scratch_shard("models--o--r/blobs/0", "a");
+    scratch_symlink("../../blobs/0", "models--o--r/snapshots/v/model.safetensors");
+    scratch_open(&in, "models--o--r/snapshots/v", NULL);
+    CHECK_STR(scratch_lines(&in.faults), "");
+    check_refused(&in, "models--o--r/blobs", true, FQ_USAGE, "blobs/0: is the same file as ");
+    check_conflict(&in, "models--o--r", ": holds the input ");
+    scratch_close(&in);
+    scratch_remove("models--o--r");
+}
+
+static void test_exists(void) {
+    scratch_mkdir("folder");
+    scratch_write("file", "f");
+    scratch_symlink("nothing", "dangling");
+    CHECK(mkfifo(scratch_path("pipe"), 0666) == 0);
+    check_refused(&folder_input, "folder", false, FQ_USAGE, "folder: exists already; pass --force");
+    check_refused(&file_input, "file", false, FQ_USAGE, "file: exists already; pass --force");
+    check_refused(&file_input, "dangling", false, FQ_USAGE, "dangling: exists already");
+    check_refused(&folder_input, "file", false, FQ_USAGE,
+                  "is a file, but the output of the folder");
+    check_refused(&folder_input, "file", true, FQ_USAGE, "is a file, but the output of the folder");
+    check_refused(&file_input, "folder", true, FQ_USAGE, "is no regular file, but");
+    check_refused(&file_input, "pipe", true, FQ_USAGE, "is no regular file, but");
+    check_refused(&file_input, "new/", false, FQ_USAGE, "ends in a slash");
+    CHECK_STR(scratch_read("file"), "f");
+    scratch_remove("folder");
+    scratch_remove("file");
+    scratch_remove("dangling");
+    scratch_remove("pipe");
+}
+
+static void test_partial_exists(void) {
+    scratch_mkdir("out.partial");
+    check_refused(&folder_input, "out", false, FQ_USAGE, "out.partial is there, of a run that was");
+    check_refused(&folder_input, "out", false, FQ_USAGE, "pass --force");
+    CHECK(scratch_exists("out.partial"));
+    check_accepted(&folder_input, "out", true);
+    CHECK(!scratch_exists("out.partial"));
+}
+
+static void test_names(void) {
+    fq_output *output = NULL;
+    fq_error err = {0};
+    const fq_output_options options = {.force = true};
+    static const char *const none[] = {"", "/", "//"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        CHECK(fq_output_open(&output, none[i], &folder_input.input, &options, &err) == FQ_USAGE);
+        CHECK_HAS(err.text, "is no name for an output");
+    }
+    check_refused(&folder_input, "absent/out", false, FQ_IO, "its folder does not exist");
+    check_refused(&folder_input, "w.safetensors/out", false, FQ_IO, "its folder cannot be opened");
+    check_refused(&folder_input, "absent/..", false, FQ_IO, "No such file");
+}
+
+// The current folder is not pulled away from under the user.
+static void test_current_folder(void) {
+    char before[PATH_MAX];
+    CHECK(getcwd(before, sizeof before) != NULL);
+    scratch_mkdir("here");
+    scratch_mkdir("here/s");
+    CHECK(chdir(scratch_path("here/s")) == 0);
+    check_refused(&folder_input, "here", true, FQ_USAGE, "is the current folder or holds it");
+    check_refused(&folder_input, "here/s", true, FQ_USAGE, "is the current folder or holds it");
+    check_accepted(&folder_input, "here/s/out", true);
+    CHECK(chdir(before) == 0);
+    scratch_remove("here");
+}
+
+static void test_room(void) {
+    const fq_output_options options = {.needed_nbytes = UINT64_C(1) << 60};
+    fq_output *output = NULL;
+    fq_error err = {0};
+    CHECK(fq_output_open(&output, scratch_path("out"), &folder_input.input, &options, &err) ==
+          FQ_IO);
+    CHECK_HAS(err.text, "needs 1152921504606846976 bytes, but only ");
+    CHECK(!scratch_exists("out.partial"));
+}
+
+// Root may write anywhere: the test steps down where it can.
+static void test_unwritable_parent(void) {
+    enum { NOBODY = 65534 };
+    const bool is_root = geteuid() == 0;
+    CHECK(chmod(scratch_root, 0755) == 0);
+    scratch_mkdir("locked");
+    CHECK(chmod(scratch_path("locked"), 0555) == 0);
+    if (!is_root || seteuid(NOBODY) == 0) {
+        check_refused(&folder_input, "locked/out", false, FQ_IO, "out.partial: cannot be created");
+        check_refused(&file_input, "locked/out", false, FQ_IO, "out.partial: cannot be created");
+        CHECK(!is_root || seteuid(0) == 0);
+    }
+    CHECK(chmod(scratch_path("locked"), 0755) == 0);
+    scratch_remove("locked");
+}
+
+static void test_in_use(void) {
+    fq_output *first;
+    fq_error err;
+    const scratch_input *const inputs[] = {&folder_input, &file_input};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(scratch_output(&first, "out", inputs[i], false, &err) == FQ_OK);
+        check_refused(inputs[i], "out", false, FQ_USAGE, "still going on");
+        check_refused(inputs[i], "out", true, FQ_USAGE, "is being written by another run");
+        CHECK(scratch_exists("out.partial"));
+        fq_output_abandon(first, false);
+        check_accepted(inputs[i], "out", false);
+    }
+}
+
+// Of many runs started at once, one wins, and only that one.
+static void check_race(bool force) {
+    enum { N = 8 };
+    int results[2], go[2];
+    CHECK(pipe(results) == 0 && pipe(go) == 0);
+    for (int i = 0; i < N; i++) {
+        if (fork() != 0)
+            continue;
+        fq_output *output;
+        fq_error err;
+        char c = scratch_output(&output, "out", &folder_input, force, &err) == FQ_OK ? 'y'
+                 : err.status == FQ_USAGE && strstr(err.text, "out.partial") != NULL ? 'n'
+                                                                                     : '?';
+        close(go[1]);
+        if (c == '?')
+            fprintf(stderr, "%s\n", err.text);
+        bool ok = write(results[1], &c, 1) == 1 && read(go[0], &c, 1) == 0;
+        if (output)
+            ok = ok && scratch_put_shard(output, "x.safetensors", 10, &err) == FQ_OK &&
+                 fq_output_commit(output, &err) == FQ_OK;
+        _exit(ok ? 0 : 1);
+    }
+    int n_won = 0, n_lost = 0, n_failed = 0;
+    for (int i = 0; i < N; i++) {
+        char c = '?';
+        CHECK(read(results[0], &c, 1) == 1);
+        n_won += c == 'y';
+        n_lost += c == 'n';
+    }
+    close(go[1]); // now the winner may finish
+    for (int i = 0; i < N; i++) {
+        int status = 1;
+        CHECK(wait(&status) > 0);
+        n_failed += status != 0;
+    }
+    CHECK_U64(n_won, 1);
+    CHECK_U64(n_lost, N - 1);
+    CHECK_U64(n_failed, 0);
+    scratch_check_shard("out/x.safetensors", 10);
+    CHECK(!scratch_exists("out.partial"));
+    close(results[0]);
+    close(results[1]);
+    close(go[0]);
+}
+
+static void test_races(void) {
+    for (int i = 0; i < 20; i++) {
+        check_race(false);
+        scratch_remove("out");
+        scratch_mkdir("out.partial"); // of an interrupted run
+        check_race(true);
+        scratch_remove("out");
+    }
+}
+
+// Needs the right to mount, in a name space of its own: skipped without it.
+static void test_mounts(void) {
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
+        printf("mounts are not permitted here: skipped\n");
+        return;
+    }
+    scratch_mkdir("b");
+    CHECK(mount(scratch_path("m"), scratch_path("b"), NULL, MS_BIND, NULL) == 0);
+    check_conflict(&folder_input, "b", ": is the input ");
+    check_conflict(&folder_input, "b/s/out", ": lies inside the input ");
+    CHECK(umount(scratch_path("b")) == 0);
+    // A mount point cannot be renamed: that must not be found out at the end.
+    CHECK(mount("none", scratch_path("b"), "tmpfs", 0, "size=64k") == 0);
+    check_refused(&folder_input, "b", true, FQ_USAGE, "is a mount point");
+    const fq_output_options options = {.needed_nbytes = 1 << 20};
+    fq_output *output = NULL;
+    fq_error err = {0};
+    CHECK(fq_output_open(&output, scratch_path("b/out"), &folder_input.input, &options, &err) ==
+          FQ_IO);
+    CHECK_HAS(err.text, "needs 1048576 bytes, but only 65536 are free");
+    CHECK(mount("none", scratch_path("b"), NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
+    check_refused(&folder_input, "b/out", false, FQ_IO, "Read-only file system");
+    CHECK(umount(scratch_path("b")) == 0);
+    scratch_remove("b");
+}
+
+int main(void) {
+    scratch_begin();
+    scratch_model(&folder_input, "m");
+    scratch_mkdir("m/s");
+    scratch_mkdir("m/s/t");
+    scratch_shard("w.safetensors", "a");
+    scratch_open(&file_input, "w.safetensors", NULL);
+    test_is_input();
+    test_inside_input();
+    test_around_input();
+    test_shares_files_with_input();
+    test_partial_is_input();
+    test_hub_cache();
+    test_exists();
+    test_partial_exists();
+    test_names();
+    test_current_folder();
+    test_room();
+    test_unwritable_parent();
+    test_in_use();
+    test_races();
+    test_mounts();
+    scratch_close(&folder_input);
+    scratch_close(&file_input);
+    scratch_end();
+    return check_result();
+}
