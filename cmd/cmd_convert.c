@@ -1,4 +1,5 @@
 // fp8q convert: BF16, F16 or F32 in, block-scaled FP8 out.
+#include "emit.h"
 #include "lib/fp8.h"
 #include "report.h"
 
@@ -40,7 +41,7 @@ static const fq_opt options_table[] = {
      "match of --include and --exclude wins"},
     {"exclude", 0, "GLOB", FQ_OPT_LIST, ROW(rules), "keep tensors of these full names as they are"},
     {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
-     "take in weight files that the index does not name; repeatable"},
+     "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
     {"list-rules", 0, NULL, FQ_OPT_ALONE, ROW(list_rules), "print the built-in rules and stop"},
     {"experts", 0, "split|keep", FQ_OPT_CHOICE, ROW(experts),
      "fused 3-D expert weights become per-expert matrices (default), or stay as they are"},
@@ -61,17 +62,39 @@ static const convert_options defaults = {
     .amax_floor = FQ_DEFAULT_AMAX_FLOOR,
 };
 
-static fq_status list_rules(const convert_options *options) {
+static void print_rules(const fq_printer *printer, const fq_component_rule *rules, size_t n) {
+    fq_print_line(printer, "A tensor is kept where a whole dotted component of its name matches:");
+    for (size_t i = 0; i < n; i++) {
+        fq_print(printer, FQ_PLAIN, "  ");
+        fq_print_padded(printer, 24, rules[i].glob);
+        fq_print_line(printer, "  %s%s%s", rules[i].reason, *rules[i].where ? "; only " : "",
+                      rules[i].where);
+    }
+}
+
+static fq_status emit_rules(const fq_component_rule *rules, size_t n, fq_error *err) {
+    fq_emit emit = {.file = stdout};
+    fq_emit_begin(&emit, NULL, '{');
+    fq_emit_begin(&emit, "rules", '[');
+    for (size_t i = 0; i < n; i++) {
+        fq_emit_begin(&emit, NULL, '{');
+        fq_emit_string(&emit, "component", rules[i].glob);
+        fq_emit_string(&emit, "where", rules[i].where);
+        fq_emit_string(&emit, "reason", rules[i].reason);
+        fq_emit_end(&emit, '}');
+    }
+    fq_emit_end(&emit, ']');
+    fq_emit_end(&emit, '}');
+    return fq_emit_finish(&emit, err);
+}
+
+static fq_status list_rules(const convert_options *options, fq_error *err) {
     size_t n;
     const fq_component_rule *rules = fq_policy_rules(&n);
     const fq_printer printer = fq_printer_make(stdout, (fq_color)options->common.color);
-    fq_print_line(&printer, "A tensor is kept where a whole dotted component of its name matches:");
-    for (size_t i = 0; i < n; i++) {
-        fq_print(&printer, FQ_PLAIN, "  ");
-        fq_print_padded(&printer, 24, rules[i].glob);
-        fq_print_line(&printer, "  %s%s%s", rules[i].reason, *rules[i].where ? "; only " : "",
-                      rules[i].where);
-    }
+    if (options->common.json)
+        return emit_rules(rules, n, err);
+    print_rules(&printer, rules, n);
     return FQ_OK;
 }
 
@@ -106,7 +129,7 @@ static fq_status convert(const convert_options *options, const fq_name_rule *rul
 static fq_status run(const void *given, const char *input, fq_reply *reply, fq_error *err) {
     const convert_options *options = given;
     if (options->list_rules)
-        return list_rules(options);
+        return list_rules(options, err);
     fq_name_rule *rules = calloc(options->rules.n + 1, sizeof *rules);
     if (!rules)
         return fq_fail_memory(err);

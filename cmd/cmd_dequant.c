@@ -26,7 +26,7 @@ static const fq_opt options_table[] = {
     {"tensor", 0, "GLOB", FQ_OPT_STRING, ROW(tensor),
      "only FP8 weights of these full names, and nothing else of the model"},
     {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
-     "take in weight files that the index does not name; repeatable"},
+     "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
     {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run), "show the whole plan; write nothing"},
     {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
      "replace an existing output, once the new one is complete"},

@@ -53,6 +53,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     const fq_survey_order order = options->sort < 0 ? FQ_SORT_NAME : (fq_survey_order)options->sort;
     fq_input input = {.folder_fd = -1};
     fq_survey survey = {0};
+    reply->color = (fq_color)options->common.color;
     fq_status status = fq_session_open_input(&input, path, &no_files, reply, err);
     if (!status)
         status = fq_survey_make(&survey, &input, options->tensor, order, &reply->warnings, err);

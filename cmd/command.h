@@ -3,6 +3,7 @@
 #define FQ_CMD_COMMAND_H
 
 #include "opt.h"
+#include "print.h"
 
 // What main prints on stderr after a command, in this order; an error comes between faults and
 // notes.
@@ -10,6 +11,7 @@ typedef struct fq_reply {
     fq_messages warnings;
     fq_messages faults; // all that the headers show
     fq_messages notes;  // what to do next
+    fq_color color;     // --color, where the command takes it
 } fq_reply;
 
 typedef struct fq_example {

@@ -2,7 +2,6 @@
 #include "command.h"
 #include "common.h"
 #include "help.h"
-#include "print.h"
 #include "signals.h"
 
 #include <errno.h>
@@ -44,7 +43,7 @@ static void print_messages(const fq_printer *printer, const char *prefix, fq_sty
 
 static void print_reply(const fq_reply *reply, const fq_error *err) {
     static char buffer[1 << 16];
-    const fq_printer printer = fq_printer_make(stderr, FQ_COLOR_AUTO);
+    const fq_printer printer = fq_printer_make(stderr, reply->color);
     setvbuf(stderr, buffer, _IOFBF, sizeof buffer);
     print_messages(&printer, "fp8q: warning:", FQ_YELLOW, &reply->warnings);
     print_messages(&printer, "fp8q:", FQ_RED, &reply->faults);

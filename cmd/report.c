@@ -209,6 +209,7 @@ static fq_status report_text(const fq_session *session, fq_error *err) {
 
 fq_status fq_report_request(const fq_request *request, fq_reply *reply, fq_error *err) {
     fq_session session = {0};
+    reply->color = (fq_color)request->common->color;
     fq_status status = fq_session_run(&session, request, reply, err);
     if (!status)
         fq_tally_warn(&session, &reply->warnings);

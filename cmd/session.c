@@ -84,8 +84,8 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
         status =
             fq_plan_quantize(&session->plan, checkpoint, model, &options, faults, warnings, err);
     } else {
-        status = fq_plan_dequantize(&session->plan, checkpoint, model, request->dequantize, faults,
-                                    warnings, err);
+        status =
+            fq_plan_dequantize(&session->plan, checkpoint, model, request->dequantize, faults, err);
     }
     if (!status)
         status = fq_session_check_faults(reply, err);
@@ -202,7 +202,7 @@ static void abandon(fq_session *session, fq_output *output, fq_status status, fq
 static fq_status check_cancelled(fq_error *err) {
     if (__atomic_load_n(&fq_signals_caught, __ATOMIC_RELAXED) == 0)
         return FQ_OK;
-    return fq_fail(err, FQ_CANCELLED, "stopped by a signal");
+    return fq_fail(err, FQ_CANCELLED, "interrupted");
 }
 
 static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
@@ -219,8 +219,14 @@ static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *er
     status = run_on_device(session, backend, fq_output_sink(output), reply, err);
     if (!status)
         status = write_companions(session, output, err);
-    if (!status)
-        status = fq_input_check_unchanged(&session->input, err);
+    // Bytes that changed under way look like bad input, too.
+    if (!status || status == FQ_BAD_INPUT) {
+        fq_error changed = {0};
+        if (fq_input_check_unchanged(&session->input, &changed) != FQ_OK) {
+            *err = changed;
+            status = changed.status;
+        }
+    }
     if (!status)
         status = check_cancelled(err);
     if (!status)
@@ -245,8 +251,6 @@ void fq_session_warn_packed(fq_messages *warnings) {
 static void add_plan_warnings(const fq_session *session, fq_reply *reply) {
     for (size_t i = 0; i < session->plan_warnings.n; i++)
         fq_messages_add(&reply->warnings, "%s", session->plan_warnings.lines[i]);
-    if (session->request->quantize && session->plan.scale_format == FQ_SCALE_PACKED)
-        fq_session_warn_packed(&reply->warnings);
 }
 
 fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *reply,
@@ -268,6 +272,8 @@ fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *r
     if (!status && !request->dry_run)
         status = write_output(out, reply, err);
     add_plan_warnings(out, reply);
+    if (!status && request->quantize && out->plan.scale_format == FQ_SCALE_PACKED)
+        fq_session_warn_packed(&reply->warnings);
     out->seconds = now_seconds() - start;
     return status;
 }

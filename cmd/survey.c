@@ -21,15 +21,16 @@ static const char *metadata_value(const fq_shard *shard, const char *key) {
     return NULL;
 }
 
+// Engines go by the config; a lone file has the metadata of fp8q alone.
 static claim find_claim(const fq_input *input) {
+    if (input->model.quant.present)
+        return input->model.quant.ue8m0 ? CLAIM_POW2 : CLAIM_F32;
     const char *format = NULL;
     for (size_t i = 0; i < input->checkpoint.n_shards && !format; i++)
         format = metadata_value(&input->checkpoint.shards[i], "fp8q.scale_format");
-    if (format)
-        return strcmp(format, "f32") == 0 ? CLAIM_F32 : CLAIM_POW2;
-    if (!input->model.quant.present)
+    if (!format)
         return CLAIM_NONE;
-    return input->model.quant.ue8m0 ? CLAIM_POW2 : CLAIM_F32;
+    return strcmp(format, "f32") == 0 ? CLAIM_F32 : CLAIM_POW2;
 }
 
 // Scales may be looked at twice: once for their format, once for their range.
@@ -60,20 +61,21 @@ static const char *name_f32_format(const fq_survey *survey, const fq_input *inpu
     if (claimed == CLAIM_F32)
         return "f32";
     const fq_pair *first_other = NULL; // whose scales are no powers of two
-    size_t n_others = 0;
+    size_t n_others = 0, n_seen = 0;
     for (size_t i = 0; i < survey->pairing.n; i += survey->pairing.n / SAMPLE + 1) {
         const fq_pair *pair = &survey->pairing.pairs[i];
         const bool is_f32 = pair->storage == FQ_STORED_GRID && pair->scale->dtype == FQ_F32;
+        n_seen += is_f32;
         if (is_f32 && !is_pow2(input, pair, warnings) && n_others++ == 0)
             first_other = pair;
     }
     if (first_other && claimed == CLAIM_POW2)
         fq_messages_add(warnings,
-                        "%s: %s: is not all powers of two, nor are %zu others that were looked at, "
-                        "although scale_fmt is ue8m0; engines for Blackwell may refuse the model "
-                        "or compute wrong results",
+                        "%s: %s: is not all powers of two although scale_fmt is ue8m0 (%zu of "
+                        "%zu scale tensors looked at); engines for Blackwell may refuse the "
+                        "model or compute wrong results",
                         fq_tensor_file(&input->checkpoint, first_other->scale),
-                        first_other->scale->name, n_others - 1);
+                        first_other->scale->name, n_others, n_seen);
     return n_others == 0 ? "pow2" : "f32";
 }
 

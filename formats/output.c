@@ -242,9 +242,12 @@ static int swap(const fq_output *output) {
     }
     if (rename_new(dir_fd, old, aside) != 0)
         return -1;
-    if (renameat(dir_fd, new, dir_fd, old) == 0)
-        return renameat(dir_fd, aside, dir_fd, new);
+    const bool moved = renameat(dir_fd, new, dir_fd, old) == 0;
+    if (moved && renameat(dir_fd, aside, dir_fd, new) == 0)
+        return 0;
     const int errno_value = errno;
+    if (moved)
+        renameat(dir_fd, old, dir_fd, new);
     renameat(dir_fd, aside, dir_fd, old);
     errno = errno_value;
     return -1;

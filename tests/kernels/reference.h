@@ -1,75 +1,101 @@
-// Quantize and dequantize once more, element by element: what every variant must give.
+// Quantize and dequantize as the codecs of lib/fp8.h define them, one element after the other.
+//
+// Nothing here is clever, so that it can be read against docs/numerics.md.
 #ifndef FQ_TESTS_KERNELS_REFERENCE_H
 #define FQ_TESTS_KERNELS_REFERENCE_H
 
-#include "tests/kernels/devices.h"
+#include "lib/backend.h"
+#include "lib/fp8.h"
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
-// Element i, widened to FP32.
+// Element i of an array of BF16, F16 or F32, widened.
 static inline float reference_load(fq_dtype dtype, const void *array, size_t i) {
     if (dtype == FQ_F32)
         return ((const float *)array)[i];
     const uint16_t bits = ((const uint16_t *)array)[i];
-    return dtype == FQ_F16 ? fq_f32_of_f16(bits) : fq_f32_of_bf16(bits);
+    return dtype == FQ_BF16 ? fq_f32_of_bf16(bits) : fq_f32_of_f16(bits);
 }
 
-static inline void reference_block(const fq_quantize_job *job, uint64_t row0, uint64_t col0,
-                                   float *scale) {
-    const uint64_t row1 = row0 + fq_cpu_least(job->block.rows, job->rows - row0);
-    const uint64_t col1 = col0 + fq_cpu_least(job->block.cols, job->cols - col0);
-    fq_quantize_counts *counts = job->counts;
-    float amax = 0.0f;
-    for (uint64_t r = row0; r < row1; r++) {
-        for (uint64_t c = col0; c < col1; c++)
-            amax = fmaxf(amax, fabsf(reference_load(job->source_dtype, job->source,
-                                                    r * job->cols + c)));
+static inline void reference_store(fq_dtype dtype, void *array, size_t i, float value,
+                                   bool *saturated) {
+    if (dtype == FQ_BF16) {
+        ((uint16_t *)array)[i] = fq_bf16_of_f32_sat(value, saturated);
+    } else if (dtype == FQ_F16) {
+        ((uint16_t *)array)[i] = fq_f16_of_f32_sat(value, saturated);
+    } else {
+        *saturated = isinf(value);
+        ((float *)array)[i] = isinf(value) ? copysignf(FLT_MAX, value) : value;
     }
-    *scale = fq_scale_of_amax(amax, job->amax_floor, job->pow2_scales);
-    counts->zero_blocks += amax == 0.0f;
-    counts->floored_blocks += amax > 0.0f && amax < job->amax_floor;
-    for (uint64_t r = row0; r < row1; r++) {
-        for (uint64_t c = col0; c < col1; c++) {
-            const uint64_t i = r * job->cols + c;
-            const float w = reference_load(job->source_dtype, job->source, i);
-            job->codes[i] = fq_e4m3_of_f32_sat(w / *scale);
-            counts->saturated += fabsf(w / *scale) > 464.0f;
-            counts->flushed_to_zero += w != 0.0f && (job->codes[i] & 0x7F) == 0;
+}
+
+// Which scale an element has.
+static inline size_t reference_block(fq_block block, size_t cols, size_t row, size_t col) {
+    return row / block.rows * fq_ceil_div(cols, block.cols) + col / block.cols;
+}
+
+// The greatest magnitude of each block, into scales. Counts what is not finite.
+static inline void reference_amax(const fq_quantize_job *job) {
+    const size_t n_blocks =
+        fq_ceil_div(job->rows, job->block.rows) * fq_ceil_div(job->cols, job->block.cols);
+    memset(job->scales, 0, n_blocks * sizeof *job->scales);
+    for (size_t row = 0; row < job->rows; row++) {
+        for (size_t col = 0; col < job->cols; col++) {
+            const float x = reference_load(job->source_dtype, job->source, row * job->cols + col);
+            float *amax = &job->scales[reference_block(job->block, job->cols, row, col)];
+            if (isfinite(x)) {
+                *amax = fmaxf(*amax, fabsf(x));
+            } else if (job->counts->nonfinite++ == 0) {
+                job->counts->nonfinite_row = row;
+                job->counts->nonfinite_col = col;
+            }
         }
     }
 }
 
-// For a source that is finite.
 static inline void reference_quantize(const fq_quantize_job *job) {
-    *job->counts = (fq_quantize_counts){0};
-    float *scale = job->scales;
-    for (uint64_t r = 0; r < job->rows; r += job->block.rows) {
-        for (uint64_t c = 0; c < job->cols; c += job->block.cols)
-            reference_block(job, r, c, scale++);
+    fq_quantize_counts *counts = job->counts;
+    *counts = (fq_quantize_counts){0};
+    reference_amax(job);
+    if (counts->nonfinite)
+        return;
+    const size_t n_blocks =
+        fq_ceil_div(job->rows, job->block.rows) * fq_ceil_div(job->cols, job->block.cols);
+    for (size_t j = 0; j < n_blocks; j++) {
+        const float amax = job->scales[j];
+        counts->zero_blocks += amax == 0.0f;
+        counts->floored_blocks += amax > 0.0f && amax < job->amax_floor;
+        job->scales[j] = fq_scale_of_amax(amax, job->amax_floor, job->pow2_scales);
+    }
+    for (size_t row = 0; row < job->rows; row++) {
+        for (size_t col = 0; col < job->cols; col++) {
+            const size_t i = row * job->cols + col;
+            const float x = reference_load(job->source_dtype, job->source, i);
+            const float scale = job->scales[reference_block(job->block, job->cols, row, col)];
+            const float quotient = x / scale;
+            job->codes[i] = fq_e4m3_of_f32_sat(quotient);
+            counts->saturated += fabsf(quotient) > 464.0f;
+            counts->flushed_to_zero += x != 0.0f && (job->codes[i] & 0x7F) == 0;
+        }
     }
 }
 
 static inline void reference_dequantize(const fq_dequantize_job *job) {
     *job->counts = (fq_dequantize_counts){0};
-    const uint64_t n_cols = fq_ceil_div(job->cols, job->block.cols);
-    for (uint64_t i = 0; i < job->rows * job->cols; i++) {
-        const uint64_t r = i / job->cols / job->block.rows, c = i % job->cols / job->block.cols;
-        float value = fq_f32_of_e4m3(job->codes[i]);
-        if (isnan(value))
-            job->counts->nan_codes++;
-        else
-            value *= job->scales[r * n_cols + c];
-        bool saturated = false;
-        if (job->target_dtype == FQ_BF16) {
-            ((uint16_t *)job->target)[i] = fq_bf16_of_f32_sat(value, &saturated);
-        } else if (job->target_dtype == FQ_F16) {
-            ((uint16_t *)job->target)[i] = fq_f16_of_f32_sat(value, &saturated);
-        } else {
-            saturated = isinf(value);
-            ((float *)job->target)[i] = saturated ? copysignf(FLT_MAX, value) : value;
+    for (size_t row = 0; row < job->rows; row++) {
+        for (size_t col = 0; col < job->cols; col++) {
+            const size_t i = row * job->cols + col;
+            const float value = fq_f32_of_e4m3(job->codes[i]);
+            const float scale = job->scales[reference_block(job->block, job->cols, row, col)];
+            bool saturated = false;
+            // A NaN is not multiplied: processors differ in the sign that they give it.
+            reference_store(job->target_dtype, job->target, i, isnan(value) ? value : value * scale,
+                            &saturated);
+            job->counts->saturated += saturated;
+            job->counts->nan_codes += isnan(value) != 0;
         }
-        job->counts->saturated += saturated;
     }
 }
 

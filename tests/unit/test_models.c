@@ -54,7 +54,8 @@ static uint64_t read_number(model_case *c, const char *key) {
     return strtoull(read_value(c, key), NULL, 10);
 }
 
-// The numbers of tensors and parameters are those that are published: they vouch for the list.
+// The numbers of tensors and parameters are those of the published files, without the scales where
+// these are FP8: they vouch for the list.
 static void check_list(model_case *c) {
     uint64_t n_parameters = 0;
     for (size_t i = 0; i < c->headers.n; i++) {
@@ -147,18 +148,45 @@ static void write_folded(FILE *out, fq_arena *arena, const fq_fold_item *items, 
     }
 }
 
-static void write_totals(FILE *out, const model_case *c) {
-    uint64_t n_kept = 0, n_split = 0, nbytes_in = 0, nbytes_after = 0;
+typedef struct totals {
+    uint64_t n_quantized, n_split, n_kept;
+    uint64_t nbytes_in, nbytes_after;
+} totals;
+
+static totals count(const model_case *c) {
+    totals sum = {0};
     for (size_t i = 0; i < c->headers.n; i++) {
         const fq_decision *decision = &c->policy.decisions[i];
-        n_kept += !decision->quantize;
-        n_split += decision->experts != FQ_EXPERTS_NONE;
-        nbytes_in += decision->tensor->nbytes;
-        nbytes_after += nbytes_out(decision);
+        if (!decision->quantize)
+            sum.n_kept++;
+        else if (decision->experts != FQ_EXPERTS_NONE)
+            sum.n_split++;
+        else
+            sum.n_quantized++;
+        sum.nbytes_in += decision->tensor->nbytes;
+        sum.nbytes_after += nbytes_out(decision);
     }
+    return sum;
+}
+
+// Models that were released in FP8: what the rules make of the list has as many tensors, and where
+// the bytes are published as many of them, as the release. A plan that is rewritten cannot hide it.
+static void check_release(model_case *c) {
+    const totals sum = count(c);
+    const uint64_t n_released = read_number(c, "release_tensors");
+    const uint64_t nbytes_released = read_number(c, "release_bytes");
+    if (n_released)
+        CHECK_U64(c->headers.n + sum.n_quantized, n_released); // one scale for each
+    if (nbytes_released)
+        CHECK_U64(sum.nbytes_after, nbytes_released);
+}
+
+static void write_totals(FILE *out, const model_case *c) {
+    const totals sum = count(c);
     fprintf(out, "%zu tensors: %" PRIu64 " quantized, %" PRIu64 " split, %" PRIu64 " kept\n",
-            c->headers.n, c->headers.n - n_kept - n_split, n_split, n_kept);
-    fprintf(out, "%" PRIu64 " bytes, %" PRIu64 " with F32 scales\n\n", nbytes_in, nbytes_after);
+            c->headers.n, sum.n_quantized, sum.n_split, sum.n_kept);
+    fprintf(out, "%" PRIu64 " bytes, %" PRIu64 " with F32 scales\n\n", sum.nbytes_in,
+            sum.nbytes_after);
 }
 
 // The whole plan as text, tensors in the order of the list.
@@ -200,6 +228,7 @@ static void test_model(const char *name, bool rewrite) {
     char path[128];
     snprintf(path, sizeof path, "data/models/%s.plan", name);
     open_case(&c);
+    check_release(&c);
     char *text = NULL;
     size_t n_text = 0;
     FILE *out = rewrite ? fopen(path, "wb") : open_memstream(&text, &n_text);

@@ -17,55 +17,61 @@ static void make_model(void) {
     scratch_write("m/config.json", "{}");
 }
 
-static void test_kinds_by_name(void) {
-    static const struct {
-        const char *path;
-        fq_side_kind kind;
-    } files[] = {
-        {"config.json", FQ_SIDE_CONFIG},
-        {"tokenizer.json", FQ_SIDE_COPY},
-        {".gitattributes", FQ_SIDE_COPY},
-        {"binary", FQ_SIDE_COPY},
-        {"s/config.json", FQ_SIDE_COPY},
-        {"s/t/notes.txt", FQ_SIDE_COPY},
-        {"s/recipe.yaml", FQ_SIDE_COPY},
-        {"model.safetensors.tmp", FQ_SIDE_COPY},
-        {"consolidated.safetensors", FQ_SIDE_WEIGHT},
-        {"s/x.safetensors", FQ_SIDE_WEIGHT},
-        {"s/x.safetensors.zst", FQ_SIDE_WEIGHT},
-        {"pytorch_model.bin", FQ_SIDE_WEIGHT},
-        {"pytorch_model.bin.index.json", FQ_SIDE_WEIGHT},
-        {"other.safetensors.index.fp16.json", FQ_SIDE_WEIGHT},
-        {"a.pt", FQ_SIDE_WEIGHT},
-        {"a.pth", FQ_SIDE_WEIGHT},
-        {"s/t/a.gguf", FQ_SIDE_WEIGHT},
-        {"a.h5", FQ_SIDE_WEIGHT},
-        {"a.msgpack", FQ_SIDE_WEIGHT},
-        {"a.onnx", FQ_SIDE_WEIGHT},
-        {"hf_quant_config.json", FQ_SIDE_STALE},
-        {"quantize_config.json", FQ_SIDE_STALE},
-        {"recipe.yaml", FQ_SIDE_STALE},
-        {".git/HEAD", FQ_SIDE_KIND_COUNT},
-        {"s/.cache/x", FQ_SIDE_KIND_COUNT},
-        {"model.safetensors", FQ_SIDE_KIND_COUNT},
-    };
-    enum { N = sizeof files / sizeof files[0] };
-    scratch_input in;
+// One file of each kind.
+static const struct {
+    const char *path;
+    fq_side_kind kind;
+} files[] = {
+    {"config.json", FQ_SIDE_CONFIG},
+    {"tokenizer.json", FQ_SIDE_COPY},
+    {".gitattributes", FQ_SIDE_COPY},
+    {"binary", FQ_SIDE_COPY},
+    {"s/config.json", FQ_SIDE_COPY},
+    {"s/t/notes.txt", FQ_SIDE_COPY},
+    {"s/recipe.yaml", FQ_SIDE_COPY},
+    {"model.safetensors.tmp", FQ_SIDE_COPY},
+    {"consolidated.safetensors", FQ_SIDE_WEIGHT},
+    {"s/x.safetensors", FQ_SIDE_WEIGHT},
+    {"s/x.safetensors.zst", FQ_SIDE_WEIGHT},
+    {"pytorch_model.bin", FQ_SIDE_WEIGHT},
+    {"pytorch_model.bin.index.json", FQ_SIDE_WEIGHT},
+    {"other.safetensors.index.fp16.json", FQ_SIDE_WEIGHT},
+    {"a.pt", FQ_SIDE_WEIGHT},
+    {"a.pth", FQ_SIDE_WEIGHT},
+    {"s/t/a.gguf", FQ_SIDE_WEIGHT},
+    {"a.h5", FQ_SIDE_WEIGHT},
+    {"a.msgpack", FQ_SIDE_WEIGHT},
+    {"a.onnx", FQ_SIDE_WEIGHT},
+    {"hf_quant_config.json", FQ_SIDE_STALE},
+    {"quantize_config.json", FQ_SIDE_STALE},
+    {"recipe.yaml", FQ_SIDE_STALE},
+    {".git/HEAD", FQ_SIDE_KIND_COUNT},
+    {"s/.cache/x", FQ_SIDE_KIND_COUNT},
+    {"model.safetensors", FQ_SIDE_KIND_COUNT},
+};
+enum { N_FILES = sizeof files / sizeof files[0], N_SKIPPED = 3 };
+
+static void make_files(void) {
     make_model();
     scratch_mkdir("m/s");
     scratch_mkdir("m/s/t");
     scratch_mkdir("m/.git");
     scratch_mkdir("m/s/.cache");
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < N_FILES; i++) {
         char path[128];
         snprintf(path, sizeof path, "m/%s", files[i].path);
         if (!scratch_exists(path))
             scratch_write(path, "x");
     }
+}
+
+static void test_kinds_by_name(void) {
+    scratch_input in;
+    make_files();
     scratch_open(&in, "m", NULL);
     CHECK_STR(scratch_lines(&in.faults), "");
-    CHECK_U64(in.input.n_side_files, N - 3);
-    for (size_t i = 0; i < N; i++) {
+    CHECK_U64(in.input.n_side_files, N_FILES - N_SKIPPED);
+    for (size_t i = 0; i < N_FILES; i++) {
         if (!CHECK(kind_of(&in.input, files[i].path) == files[i].kind))
             CHECK_NOTE("%s: %d\n", files[i].path, kind_of(&in.input, files[i].path));
     }
@@ -76,6 +82,12 @@ static void test_kinds_by_name(void) {
     CHECK_HAS(in.warnings.lines[0], " and 4 more; --include-file");
     CHECK_HAS(in.warnings.lines[1], "hf_quant_config.json, quantize_config.json, recipe.yaml");
     scratch_close(&in);
+    scratch_remove("m");
+}
+
+static void test_include(void) {
+    scratch_input in;
+    make_files();
     scratch_open(&in, "m", "s/*.safetensors*");
     CHECK(kind_of(&in.input, "s/x.safetensors") == FQ_SIDE_COPY);
     CHECK(kind_of(&in.input, "s/x.safetensors.zst") == FQ_SIDE_COPY);
@@ -164,6 +176,7 @@ static void test_deep_folders(void) {
 int main(void) {
     scratch_begin();
     test_kinds_by_name();
+    test_include();
     test_links();
     test_shard_under_other_names();
     test_deep_folders();

@@ -1,0 +1,197 @@
+// Every BF16 value under the scale of every BF16 amax not less than it: 532,701,120 pairs, both
+// signs, FP32 and UE8M0 scales. SIMD variants look codes up instead of dividing, and only trying
+// all of them shows that no pair is wrong.
+#include "random.h"
+#include "subjects.h"
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum {
+    N_FINITE = 0x7F80, // BF16 magnitudes that are finite
+    MAX_THREADS = 64,
+};
+
+typedef struct mode {
+    const char *name;
+    bool pow2;
+    float floor;
+    uint32_t n_amax; // from 0 on
+} mode;
+
+static const mode modes[] = {
+    {"f32 scales", false, FQ_DEFAULT_AMAX_FLOOR, N_FINITE},
+    {"pow2 scales", true, FQ_DEFAULT_AMAX_FLOOR, N_FINITE},
+    // Only amax under the default floor are different without it: 0x38D2 is the first over 1e-4.
+    {"f32 scales, no floor", false, 0.0f, 0x38D2},
+    {"pow2 scales, no floor", true, 0.0f, 0x38D2},
+};
+enum { N_MODES = sizeof modes / sizeof modes[0] };
+
+typedef struct mismatch {
+    uint64_t n;
+    const char *subject, *mode; // of the first
+    uint32_t amax, x;           // BF16
+    uint8_t actual, expected;
+} mismatch;
+
+// One thread's share: every n_threads-th amax of those that are tried.
+typedef struct worker {
+    pthread_t thread;
+    const subjects *subjects;
+    uint32_t lane, n_threads, stride;
+    const uint16_t *source; // +x, -x for all x
+    uint16_t *expected;     // [N_FINITE] pairs of codes
+    uint8_t *codes;
+    uint64_t n_pairs;
+    mismatch bad;
+} worker;
+
+static uint8_t code_of(uint32_t x, float scale) {
+    return fq_e4m3_of_f32_sat(fq_f32_of_bf16((uint16_t)x) / scale);
+}
+
+// Fills in the codes of ±x for all x up to amax, and returns how many x that are not zero get code
+// 0. Division and rounding are monotonic, so that it is enough to find where each code begins.
+static uint64_t fill_expected(uint16_t *pairs, uint32_t amax, float scale) {
+    uint64_t n_flushed = 0;
+    for (uint32_t begin = 0, end = 0; begin <= amax; begin = end) {
+        const uint8_t code = code_of(begin, scale);
+        const uint8_t pair[2] = {code, code | 0x80};
+        uint32_t beyond = amax + 1;
+        end = begin + 1;
+        while (end < beyond) {
+            const uint32_t middle = (end + beyond) / 2;
+            if (code_of(middle, scale) == code)
+                end = middle + 1;
+            else
+                beyond = middle;
+        }
+        uint16_t both;
+        memcpy(&both, pair, sizeof both);
+        for (uint32_t x = begin; x < end; x++)
+            pairs[x] = both;
+        if (code == 0)
+            n_flushed = end - 1;
+    }
+    return n_flushed;
+}
+
+static void note_mismatch(worker *w, const subject *s, const mode *m, uint32_t amax) {
+    if (w->bad.n++ > 0)
+        return;
+    const uint8_t *expected = (const uint8_t *)w->expected;
+    uint32_t i = 0;
+    while (i < 2 * amax + 1 && w->codes[i] == expected[i])
+        i++;
+    w->bad.subject = s->name;
+    w->bad.mode = m->name;
+    w->bad.amax = amax;
+    w->bad.x = w->source[i];
+    w->bad.actual = w->codes[i];
+    w->bad.expected = expected[i];
+}
+
+static void try_amax(worker *w, const mode *m, uint32_t amax) {
+    const float scale = fq_scale_of_amax(fq_f32_of_bf16((uint16_t)amax), m->floor, m->pow2);
+    const size_t n = 2 * ((size_t)amax + 1);
+    const uint64_t n_flushed = 2 * fill_expected(w->expected, amax, scale);
+    for (size_t k = 0; k < w->subjects->n; k++) {
+        const subject *s = &w->subjects->all[k];
+        float actual_scale = 0.0f;
+        fq_quantize_counts counts;
+        fq_error err = {0};
+        const fq_quantize_job job = {
+            .source = w->source,
+            .source_dtype = FQ_BF16,
+            .rows = 1,
+            .cols = n,
+            .block = {1, n},
+            .pow2_scales = m->pow2,
+            .amax_floor = m->floor,
+            .codes = w->codes,
+            .scales = &actual_scale,
+            .counts = &counts,
+        };
+        const bool done = s->backend->quantize(s->device, w->lane, &job, &err) == FQ_OK &&
+                          s->backend->wait(s->device, w->lane, &err) == FQ_OK;
+        if (!done || actual_scale != scale || counts.flushed_to_zero != n_flushed ||
+            memcmp(w->codes, w->expected, n) != 0)
+            note_mismatch(w, s, m, amax);
+    }
+    w->n_pairs += amax + 1;
+}
+
+// Tried whatever the stride: powers of two, 448·2^k and their neighbours, subnormals, the ends.
+static bool is_special(uint32_t amax, const mode *m) {
+    const uint32_t mantissa = amax & 0x7F;
+    return mantissa <= 1 || (mantissa >= 0x5F && mantissa <= 0x61) || mantissa == 0x7F ||
+           amax < 0x80 || amax + 1 == m->n_amax;
+}
+
+static void *work(void *argument) {
+    worker *w = argument;
+    for (size_t i = 0; i < N_MODES; i++) {
+        for (uint32_t amax = w->lane; amax < modes[i].n_amax; amax += w->n_threads) {
+            if (amax % w->stride == 0 || (w->stride < 1000 && is_special(amax, &modes[i])))
+                try_amax(w, &modes[i], amax);
+        }
+    }
+    return NULL;
+}
+
+static void start(worker *w) {
+    void *expected = NULL, *codes = NULL;
+    if (posix_memalign(&expected, 64, N_FINITE * sizeof *w->expected) != 0 ||
+        posix_memalign(&codes, 64, 2 * N_FINITE) != 0) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    w->expected = expected;
+    w->codes = codes;
+    if (pthread_create(&w->thread, NULL, work, w) != 0) {
+        fprintf(stderr, "no thread\n");
+        exit(1);
+    }
+}
+
+static void finish(worker *w, uint64_t *n_pairs) {
+    pthread_join(w->thread, NULL);
+    *n_pairs += w->n_pairs;
+    if (!CHECK(w->bad.n == 0 && w->n_pairs > 0))
+        CHECK_NOTE("%" PRIu64 " amax with faults; %s, %s, amax 0x%04" PRIx32
+                   ": code of 0x%04" PRIx32 " is 0x%02x, not 0x%02x\n",
+                   w->bad.n, w->bad.subject, w->bad.mode, w->bad.amax, w->bad.x,
+                   (unsigned)w->bad.actual, (unsigned)w->bad.expected);
+    free(w->expected);
+    free(w->codes);
+}
+
+// stride: tries every stride-th amax, and the special ones; 1 tries all.
+int main(int argc, char **argv) {
+    static _Alignas(64) uint16_t source[2 * N_FINITE];
+    static worker workers[MAX_THREADS];
+    const uint32_t stride = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
+    const long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t n = n_cpus < 1 ? 1 : n_cpus > MAX_THREADS ? MAX_THREADS : (uint32_t)n_cpus;
+    uint64_t n_pairs = 0;
+    subjects them;
+    const fq_device_options options = {
+        .n_lanes = n, .max_elements = sizeof source / sizeof source[0], .max_blocks = 1};
+    subjects_open(&them, &options);
+    for (uint32_t x = 0; x < N_FINITE; x++) {
+        source[2 * x] = (uint16_t)x;
+        source[2 * x + 1] = (uint16_t)(x | 0x8000);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        workers[i] = (worker){
+            .subjects = &them, .lane = i, .n_threads = n, .stride = stride, .source = source};
+        start(&workers[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        finish(&workers[i], &n_pairs);
+    subjects_close(&them);
+    printf("%" PRIu64 " pairs of amax and x, each with both signs, on each variant\n", n_pairs);
+    return check_result();
+}
