@@ -45,7 +45,8 @@ void fq_escape_write(FILE *file, const char *text, size_t n) {
         if (!is_harmless(&p)) {
             char escape[16];
             fwrite(text + begin, 1, i - begin, file);
-            fwrite(escape, 1, format_escape(escape, &p), file);
+            const size_t n_escape = format_escape(escape, &p);
+            fwrite(escape, 1, n_escape, file);
             begin = i + p.nbytes;
         }
         i += p.nbytes;

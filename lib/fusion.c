@@ -278,7 +278,7 @@ static fq_status add_siblings(group_finder *f, const sibling_row *row, size_t po
         if (sibling != SIZE_MAX)
             members[n++] = sibling;
     }
-    if (members[0] != position || (n == 1 && row->last_unit == 1))
+    if (n == 0 || members[0] != position || (n == 1 && row->last_unit == 1))
         return FQ_OK;
     fq_fusion_group *group;
     const fq_status status =
