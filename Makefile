@@ -2,7 +2,7 @@
 #
 #   make demo           builds fp8q, makes a small model folder and converts it there and back
 #   make test           builds everything and runs all tests
-#   make bench          measures this machine
+#   make bench          measures the arithmetic, and whole conversions against cp; minutes
 #   make install        installs what `make` built (DESTDIR, CMAKE_FLAGS=-DCMAKE_INSTALL_PREFIX=...)
 #   make format         formats the C sources; make check-format only looks
 #   make clean          removes everything that was built
@@ -39,7 +39,10 @@ test: configure
 	@ctest --preset $(PRESET) --parallel $(JOBS)
 
 bench: configure
-	@$(build)
+	@$(build) --target fp8q bench_kernels
+	@$(build_dir)/tests/kernels/bench_kernels
+	@for script in speed metadata; do \
+	    FP8Q=$(build_dir)/fp8q PYTHONPATH=tests python3 -B tests/bench/$$script.py || exit; done
 
 install: all
 	@cmake --install $(build_dir)

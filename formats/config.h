@@ -7,9 +7,10 @@
 
 // Reads what fq_model holds from the text of config.json: each key from the top level or, where it
 // is absent there, from text_config. Strings live in arena. file is the name for messages.
-// Malformed JSON (Infinity and NaN are taken), a top level that is no object, duplicate keys, and
-// values of the wrong type under the keys it reads are FQ_BAD_INPUT, naming the key. null counts as
-// absent, and so does a list under the two sizes: some models give one value per modality.
+// What fq_json_parse refuses (Infinity and NaN are taken), a top level that is no object, and
+// values of the wrong type under the keys it reads are FQ_BAD_INPUT, naming the key. null, 0
+// and "" count as absent, and so does a list under the two sizes: some models give one value per
+// modality.
 fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_t nbytes,
                          const char *file, fq_error *err);
 

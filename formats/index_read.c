@@ -1,122 +1,54 @@
-// model.safetensors.index.json: one strict scan, its entries collected on the way.
+// model.safetensors.index.json: weight_map and metadata taken from its tree.
 #include "index_read.h"
 
-#include "grow.h"
-#include "json.h"
+#include "json_tree.h"
 #include "name_list.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum section {
-    OTHER_SECTION,
-    WEIGHT_MAP,
-    METADATA,
-} section;
-
-typedef struct reader {
-    fq_index *out;
-    fq_arena *arena;
-    const char *text;
-    const char *file;
-    section section;
-    const char *key;    // of the value that comes next, in weight_map and metadata
-    size_t value_begin; // of a container in metadata
-    size_t entries_capacity, metadata_capacity;
-    fq_name_list no_names; // tensors that are mapped to something else than a string
-} reader;
-
-static fq_status add_entry(reader *r, const fq_json_event *event, fq_error *err) {
-    fq_index *index = r->out;
-    index->entries = fq_arena_grown(r->arena, index->entries, index->n_entries,
-                                    &r->entries_capacity, sizeof *index->entries);
-    if (!index->entries)
+static fq_status read_weight_map(fq_index *out, fq_arena *arena, const cJSON *map,
+                                 fq_name_list *no_names, fq_error *err) {
+    const size_t n = (size_t)cJSON_GetArraySize(map);
+    const char *shard_name = "";
+    out->entries = fq_arena_array(arena, n, sizeof *out->entries);
+    if (!out->entries)
         return fq_fail_memory(err);
-    fq_index_entry *entry = &index->entries[index->n_entries];
-    // Most entries name the shard of the one before: its string then serves both.
-    if (index->n_entries > 0 && strcmp(entry[-1].shard_name, event->text) == 0)
-        entry->shard_name = entry[-1].shard_name;
-    else
-        entry->shard_name = fq_arena_strndup(r->arena, event->text, event->nbytes);
-    if (!entry->shard_name)
-        return fq_fail_memory(err);
-    entry->tensor = r->key;
-    index->n_entries++;
-    return FQ_OK;
-}
-
-static fq_status on_weight_map_value(reader *r, const fq_json_event *event, fq_error *err) {
-    if (event->kind == FQ_JSON_OBJECT_END || event->kind == FQ_JSON_ARRAY_END)
-        return FQ_OK;
-    if (event->kind == FQ_JSON_STRING && strlen(event->text) == event->nbytes)
-        return add_entry(r, event, err);
-    fq_name_list_add(&r->no_names, r->key);
-    return FQ_OK;
-}
-
-static fq_status on_metadata_value(reader *r, const fq_json_event *event, fq_error *err) {
-    fq_index *index = r->out;
-    if (event->kind == FQ_JSON_OBJECT || event->kind == FQ_JSON_ARRAY) {
-        r->value_begin = event->begin;
-        return FQ_OK;
-    }
-    const bool ends = event->kind == FQ_JSON_OBJECT_END || event->kind == FQ_JSON_ARRAY_END;
-    const size_t begin = ends ? r->value_begin : event->begin;
-    const char *value = fq_arena_strndup(r->arena, r->text + begin, event->end - begin);
-    if (!value)
-        return fq_fail_memory(err);
-    if (strcmp(r->key, "total_size") == 0) {
-        index->total_size = value;
-        return FQ_OK;
-    }
-    index->metadata = fq_arena_grown(r->arena, index->metadata, index->n_metadata,
-                                     &r->metadata_capacity, sizeof *index->metadata);
-    if (!index->metadata)
-        return fq_fail_memory(err);
-    index->metadata[index->n_metadata++] = (fq_index_metadata){r->key, value};
-    return FQ_OK;
-}
-
-// A key or value of the top-level object.
-static fq_status on_top(reader *r, const fq_json_event *event, fq_error *err) {
-    if (event->kind == FQ_JSON_KEY) {
-        const bool is_map = strcmp(event->text, "weight_map") == 0;
-        const bool is_metadata = strcmp(event->text, "metadata") == 0;
-        r->section = is_map ? WEIGHT_MAP : is_metadata ? METADATA : OTHER_SECTION;
-        return FQ_OK;
-    }
-    if (event->kind == FQ_JSON_OBJECT || event->kind == FQ_JSON_OBJECT_END)
-        return FQ_OK;
-    if (r->section == WEIGHT_MAP)
-        return fq_fail(err, FQ_BAD_INPUT, "%s: weight_map is no JSON object; download it again",
-                       r->file);
-    r->section = OTHER_SECTION; // metadata of another kind, null mostly, say nothing
-    return FQ_OK;
-}
-
-static fq_status on_event(void *context, const fq_json_event *event, fq_error *err) {
-    reader *r = context;
-    if (event->depth == 0) {
-        if (event->kind == FQ_JSON_OBJECT || event->kind == FQ_JSON_OBJECT_END)
-            return FQ_OK;
-        return fq_fail(err, FQ_BAD_INPUT, "%s: is no JSON object; download it again", r->file);
-    }
-    if (event->depth == 1)
-        return on_top(r, event, err);
-    if (event->depth > 2 || r->section == OTHER_SECTION)
-        return FQ_OK;
-    if (event->kind == FQ_JSON_KEY) {
-        r->key = fq_arena_strndup(r->arena, event->text, event->nbytes);
-        if (!r->key)
+    for (const cJSON *value = map->child; value; value = value->next) {
+        if (!cJSON_IsString(value)) {
+            fq_name_list_add(no_names, value->string);
+            continue;
+        }
+        // Most entries name the shard of the one before: its copy then serves both.
+        if (out->n_entries == 0 || strcmp(shard_name, value->valuestring) != 0)
+            shard_name = fq_arena_strndup(arena, value->valuestring, strlen(value->valuestring));
+        const char *tensor = fq_arena_strndup(arena, value->string, strlen(value->string));
+        if (!shard_name || !tensor)
             return fq_fail_memory(err);
-        if (strlen(r->key) != event->nbytes)
-            return fq_fail(err, FQ_BAD_INPUT, "%s: %s: the name holds a NUL character", r->file,
-                           r->key);
-        return FQ_OK;
+        out->entries[out->n_entries++] =
+            (fq_index_entry){.tensor = tensor, .shard_name = shard_name};
     }
-    return r->section == WEIGHT_MAP ? on_weight_map_value(r, event, err)
-                                    : on_metadata_value(r, event, err);
+    return FQ_OK;
+}
+
+static fq_status read_metadata(fq_index *out, fq_arena *arena, const cJSON *metadata,
+                               fq_error *err) {
+    const size_t n = (size_t)cJSON_GetArraySize(metadata);
+    out->metadata = fq_arena_array(arena, n, sizeof *out->metadata);
+    if (!out->metadata)
+        return fq_fail_memory(err);
+    for (const cJSON *item = metadata->child; item; item = item->next) {
+        const char *key = fq_arena_strndup(arena, item->string, strlen(item->string));
+        const char *value = fq_arena_strndup(arena, item->valuestring, strlen(item->valuestring));
+        if (!key || !value)
+            return fq_fail_memory(err);
+        if (strcmp(key, "total_size") == 0)
+            out->total_size = value;
+        else
+            out->metadata[out->n_metadata++] = (fq_index_metadata){key, value};
+    }
+    return FQ_OK;
 }
 
 const char *fq_shard_name_problem(const char *name) {
@@ -198,24 +130,45 @@ static void drop_bad_names(fq_index *index, const char *file, fq_messages *fault
     index->n_entries = n;
 }
 
-fq_status fq_index_read(fq_index *out, fq_arena *arena, const char *text, size_t nbytes,
-                        const char *file, fq_messages *faults, fq_error *err) {
-    reader r = {.out = out, .arena = arena, .text = text, .file = file};
-    const fq_json_options options = {.file = file};
-    *out = (fq_index){0};
-    fq_status status = fq_json_scan(text, nbytes, &options, on_event, &r, err);
-    if (status != FQ_OK) {
-        *out = (fq_index){0}; // half an index is none
-        return status;
-    }
-    if (r.no_names.n > 0)
-        fq_messages_add(faults, "%s: mapped to something that is no file name: %s", file,
-                        r.no_names.text);
-    else if (out->n_entries == 0)
+static fq_status read_tree(fq_index *out, fq_arena *arena, const cJSON *root, const char *file,
+                           fq_messages *faults, fq_error *err) {
+    const cJSON *map = cJSON_GetObjectItemCaseSensitive(root, "weight_map");
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(root, "metadata");
+    fq_name_list no_names = {0};
+    fq_status status = FQ_OK;
+    if (!cJSON_IsObject(root))
+        return fq_fail(err, FQ_BAD_INPUT, "%s: is no JSON object; download it again", file);
+    if (map && !cJSON_IsObject(map))
+        return fq_fail(err, FQ_BAD_INPUT, "%s: weight_map is no JSON object; download it again",
+                       file);
+    if (!map || !map->child)
         return fq_fail(err, FQ_BAD_INPUT,
                        "%s: has no weight_map, or an empty one; download it again, or remove it "
                        "to take every .safetensors file of the folder",
                        file);
+    if (cJSON_IsObject(metadata)) // of another kind, null mostly, they say nothing
+        status = read_metadata(out, arena, metadata, err);
+    if (status == FQ_OK)
+        status = read_weight_map(out, arena, map, &no_names, err);
+    if (status != FQ_OK)
+        return status;
+    if (no_names.n > 0)
+        fq_messages_add(faults, "%s: mapped to something that is no file name: %s", file,
+                        no_names.text);
     drop_bad_names(out, file, faults);
     return number_shards(out, arena, err);
+}
+
+fq_status fq_index_read(fq_index *out, fq_arena *arena, const char *text, size_t nbytes,
+                        const char *file, fq_messages *faults, fq_error *err) {
+    const fq_json_tree_options options = {.scan.file = file, .verbatim = "metadata"};
+    cJSON *root = NULL;
+    *out = (fq_index){0};
+    fq_status status = fq_json_parse(&root, text, nbytes, &options, err);
+    if (status == FQ_OK)
+        status = read_tree(out, arena, root, file, faults, err);
+    cJSON_Delete(root);
+    if (status != FQ_OK)
+        *out = (fq_index){0}; // half an index is none
+    return status;
 }

@@ -23,8 +23,8 @@ typedef struct fq_quantize_counts {
     uint64_t flushed_to_zero; // non-zero elements whose code is ±0
     uint64_t zero_blocks;     // blocks of zeros only
     uint64_t floored_blocks;  // other blocks whose amax lies under the floor
-    uint64_t nonfinite;     // NaN and Inf elements; where there are any, codes and scales are void
-    uint64_t nonfinite_row; // of the first one in row-major order
+    uint64_t nonfinite;       // NaN and Inf elements; where there are any, all else is void
+    uint64_t nonfinite_row;   // of the first one in row-major order
     uint64_t nonfinite_col;
 } fq_quantize_counts;
 

@@ -2,7 +2,7 @@
 # Installs what building and testing fp8q needs and this machine lacks, from the distribution.
 #
 # Usage: scripts/install_deps.sh [ci]
-#   ci: also what only .ci/run needs: clang, the linters, what the Python tests use.
+#   ci: also what only .ci/run needs: clang, the linters, a compiler and an emulator for ARM.
 # With apt-get missing packages are installed (sudo where needed); without it they are named.
 set -eu
 
@@ -22,6 +22,9 @@ clang-format-14: clang-format-14 --version
 cppcheck: cppcheck --version
 shellcheck: shellcheck --version
 python3-venv: python3 -c 'import ensurepip'
+libc6-dev-arm64-cross: test -f /usr/aarch64-linux-gnu/include/stdio.h
+gcc-aarch64-linux-gnu: aarch64-linux-gnu-gcc --version
+qemu-user: qemu-aarch64 --version
 LIST
 }
 

@@ -1,4 +1,4 @@
-// Quantize and dequantize with AVX2, FMA and F16C. Ends of blocks are left to the plain variant.
+// Quantize and dequantize with AVX2 and F16C. Ends of blocks are left to the plain variant.
 #include "kernels/cpu/steps.h"
 
 #include <immintrin.h>

@@ -7,7 +7,7 @@
 
 #include <assert.h>
 
-enum { GROUP_BLOCKS = 256 }; // 32768 columns of 128×128 blocks: beyond that, several groups
+enum { GROUP_BLOCKS = 1024 }; // 131072 columns in 128×128 blocks: beyond that, several groups
 
 // Blocks of a job side by side.
 typedef struct group {
@@ -38,8 +38,8 @@ static void count_nonfinite(const group *g) {
             if (is_finite(fq_cpu_load(g->type, g->job->source, row_start(g, r) + c)))
                 continue;
             const uint64_t row = g->row0 + r, col = g->col0 + c;
-            const bool first = counts->nonfinite == 0 || row < counts->nonfinite_row ||
-                               (row == counts->nonfinite_row && col < counts->nonfinite_col);
+            // Groups come from left to right: of one row, the first that was met stays.
+            const bool first = counts->nonfinite == 0 || row < counts->nonfinite_row;
             counts->nonfinite++;
             if (first) {
                 counts->nonfinite_row = row;

@@ -1,17 +1,18 @@
 """Peak memory is a constant, whatever the size of a tensor, shard or model; and no size overflows.
 
 Inputs are sparse files, so that only outputs take room. Fails where a peak exceeds the bound, or
-the last block of a tensor is wrong. --quick leaves out what writes more than 5 GB.
+the last block of a tensor is wrong.
 """
 
-import os
+import argparse
 import struct
 import sys
+import tempfile
 
 from support import codec, measure, tensors, tool
 
 BOUND = 300 * measure.MIB
-FOLDERS = ("/dev/shm", os.environ.get("TMPDIR", "/tmp"))
+FOLDERS = ["/dev/shm", tempfile.gettempdir()]
 NAME = "model.layers.0.self_attn.o_proj.weight"
 SCALE = NAME + "_scale_inv"
 E4M3_MAX_CODE = b"\x7e"
@@ -81,31 +82,34 @@ def many_tensors(folder, count, rows, cols):
     report(f"convert a shard of {count} tensors", nbytes, nbytes // 2, run)
 
 
-def with_room(needed, test, *args):
+def with_room(folders, needed, test, *args):
     """Runs a test where there is room for what it writes; False if there is none."""
-    with measure.scratch(*FOLDERS, needed=needed) as folder:
+    with measure.scratch(*folders, needed=needed) as folder:
         if folder is None:
-            print(f"skipped: no room for {needed / 1e9:.1f} GB in {' or '.join(FOLDERS)}")
+            print(f"skipped: no room for {needed / 1e9:.1f} GB in {' or '.join(folders)}")
             return False
         test(folder, *args)
         return True
 
 
 def main():
-    quick = "--quick" in sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="write no more than 5 GB at a time")
+    parser.add_argument("--folder", action="append", help="where outputs go, if there is room")
+    options = parser.parse_args()
     gib = measure.GIB
     tests = [
         (3 * gib + gib // 4, there_and_back, 16384, 65536),
         (4 * gib + gib // 4, convert_tensor, 65537, 65536),  # over 2^32 elements
     ]
-    if not quick:
+    if not options.quick:
         tests = [
             (6 * gib + gib // 2, there_and_back, 32768, 65536),
             (4 * gib + gib // 2, many_tensors, 64, 8192, 8192),
             (13 * gib, there_and_back, 65537, 65536),
         ]
     try:
-        done = [with_room(*test) for test in tests]
+        done = [with_room(options.folder or FOLDERS, *test) for test in tests]
     except Failed as error:
         sys.exit(str(error))
     if not any(done):

@@ -4,6 +4,7 @@ from support import model, tensors, tool
 
 try:
     import numpy as np
+    from safetensors.numpy import save_file
 
     import reference
     from files import load_config, numpy_of, open_folder, tensor_of
@@ -123,6 +124,25 @@ class Convert(tool.Case):
             found = open_folder(output)
             for name, tensor in content.items():
                 self.assert_quantized(found, name, numpy_of(tensor), scale_format)
+
+    def test_files_written_by_the_safetensors_package(self):
+        """It sorts tensors its own way. From numpy every version of it writes F16 and F32."""
+        rng = np.random.default_rng(5)
+        arrays = {
+            "z.o_proj.weight": rng.standard_normal((256, 384)).astype(np.float16),
+            "a.o_proj.weight": rng.standard_normal((384, 256)).astype(np.float32),
+            "ids": rng.integers(0, 9, 7),
+        }
+        source, output = self.dir / "in", self.dir / "out"
+        source.mkdir()
+        save_file(arrays, source / "model.safetensors", {"made": "by numpy"})
+        self.fp8q("convert", source, "-o", output)
+        found = open_folder(output)
+        for name in list(arrays)[:2]:
+            self.assert_quantized(found, name, arrays[name], "f32")
+        self.assertTensor(found["ids"], tensor_of("I64", arrays["ids"]), "ids")
+        metadata = tensors.read_header(output / "model.safetensors").metadata
+        self.assertEqual((metadata["made"], metadata["format"]), ("by numpy", "pt"))
 
     def test_amax_floor(self):
         rng = np.random.default_rng(3)

@@ -79,6 +79,25 @@ class RoundTrip(tool.Case):
                     self.assertTensors(open_folder(again), open_folder(there))
                 self.assertTensors(open_folder(back_again), open_folder(back))
 
+    def test_scales_in_other_shards(self):
+        """The same tensors dealt out anew, weights apart from their scales, cast back the same."""
+        source = Random(15, "BF16")
+        folder = source.write(self.dir / "in", 2)
+        for scale_format in ("f32", *UE8M0):
+            with self.subTest(scale_format=scale_format):
+                there, back = self.there_and_back(folder, scale_format, scale_format)
+                shards = {"1.safetensors": {}, "2.safetensors": {}, "3.safetensors": {}}
+                for place, (name, tensor) in enumerate(open_folder(there).items()):
+                    part = 3 if name.endswith("_scale_inv") else place % 2 + 1
+                    shards[f"{part}.safetensors"][name] = tensor
+                dealt = self.dir / f"dealt-{scale_format}"
+                model.write_folder(dealt, shards, load_config(there))
+                output = self.dir / f"out-{scale_format}"
+                self.fp8q("dequant", dealt, "-o", output)
+                self.assertTensors(open_folder(output), open_folder(back))
+                self.assertEqual(model.index_faults(output), [])
+                self.assertFalse((output / "3.safetensors").exists())
+
     def test_config_comes_back_byte_for_byte(self):
         source = Random(14, "BF16")
         folder = source.write(self.dir / "in", 1)

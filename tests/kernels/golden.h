@@ -21,7 +21,8 @@ static inline void golden_fail(const char *path, const char *what) {
     exit(1);
 }
 
-// The header, NUL-terminated, to free. The file is left at the first byte of the data.
+// The header without its spaces, NUL-terminated, to free. The file is left at the first byte of
+// the data.
 static inline char *golden_header(FILE *file, const char *path) {
     uint8_t length[8];
     if (fread(length, 1, 8, file) != 8)
@@ -30,6 +31,12 @@ static inline char *golden_header(FILE *file, const char *path) {
     char *header = calloc(n + 1, 1);
     if (!header || fread(header, 1, n, file) != n)
         golden_fail(path, "no header");
+    char *end = header;
+    for (const char *c = header; *c; c++) {
+        if (*c != ' ')
+            *end++ = *c;
+    }
+    *end = '\0';
     return header;
 }
 

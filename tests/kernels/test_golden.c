@@ -213,7 +213,12 @@ static void test_table_of_values(trial *t) {
     trial_dequantize(t, job);
     for (uint32_t code = 0; code < 256; code++) {
         const float value = ((const float *)table.data)[code];
-        CHECK_U64(trial_bits(t->expected, code, 4), fq_bits_of_f32(value));
+        const float actual = ((const float *)t->expected)[code];
+        // PyTorch's NaN has another payload, 0x7FF00000.
+        if (isnan(value))
+            CHECK(isnan(actual) && signbit(actual) == signbit(value));
+        else
+            CHECK_U64(fq_bits_of_f32(actual), fq_bits_of_f32(value));
     }
     CHECK_U64(t->dequantized.nan_codes, 2);
     free(codes);

@@ -10,20 +10,20 @@ typedef struct scale_case {
     float f32, pow2; // the scales
 } scale_case;
 
-// By formats' rules, worked out by hand; 1/448 = 0x1.24924ap-9 in FP32.
+// Worked out in exact rational arithmetic, then rounded to FP32.
 static const scale_case scale_cases[] = {
     {1.0f, 1e-4f, 0x1.24924ap-9f, 0x1p-8f},
     {448.0f, 1e-4f, 1.0f, 1.0f},
-    {0x1.c2p8f, 1e-4f, 0x1.0124ap0f, 2.0f},          // 450
+    {0x1.c2p8f, 1e-4f, 0x1.012492p0f, 2.0f},         // 450
     {0x1.FEp127f, 1e-4f, 0x1.236db6p119f, 0x1p120f}, // the largest BF16
-    {0.0f, 1e-4f, 0x1.df5e16p-23f, 0x1p-22f},        // all under the floor: that of 1e-4
-    {1e-5f, 1e-4f, 0x1.df5e16p-23f, 0x1p-22f},
+    {0.0f, 1e-4f, 0x1.df595ap-23f, 0x1p-22f},        // all under the floor: that of 1e-4
+    {1e-5f, 1e-4f, 0x1.df595ap-23f, 0x1p-22f},
     {1.0f, 448.0f, 1.0f, 1.0f},
     {0.0f, 0.0f, 1.0f, 1.0f}, // no floor
     {0x1p-149f, 0.0f, 0x1p-149f, 0x1p-126f},
     {0x1p-140f, 0.0f, 0x1p-149f, 0x1p-126f},        // 2^-140 / 448 rounds to 2^-149
     {0x1p-133f, 0.0f, 0x1.24p-142f, 0x1p-126f},     // 146 steps of 2^-149
-    {0x1p-117f, 0.0f, 0x1.249248p-126f, 0x1p-125f}, // the least normal ones
+    {0x1p-117f, 0.0f, 0x1.24924ap-126f, 0x1p-125f}, // the least normal ones
     {0x1.cp-118f, 0.0f, 0x1p-126f, 0x1p-126f},      // 448·2^-126
 };
 
@@ -144,20 +144,6 @@ static void test_there_and_back(trial *t, uint16_t *x, uint8_t *codes, bool pow2
     }
 }
 
-// A variant that this machine does not have is refused by name.
-static void test_unknown_variant(void) {
-    const fq_backend *cpu = NULL;
-    fq_device *device = NULL;
-    fq_error err = {0};
-    const fq_device_options options = {.n_lanes = 1, .max_elements = 1, .max_blocks = 1};
-    CHECK(fq_backend_find(&cpu, "cpu", &err) == FQ_OK);
-    setenv("FP8Q_CPU", "mmx", 1);
-    CHECK(cpu->open(&device, &options, &err) == FQ_USAGE);
-    unsetenv("FP8Q_CPU");
-    CHECK_HAS(err.text, "mmx");
-    CHECK_HAS(err.text, "plain");
-}
-
 int main(void) {
     trial t = {.expected = NULL};
     trial_init(&t, N, N_BLOCKS);
@@ -168,7 +154,6 @@ int main(void) {
     test_448(&t);
     test_there_and_back(&t, x, codes, false);
     test_there_and_back(&t, x, codes, true);
-    test_unknown_variant();
     free(x);
     free(codes);
     trial_finish(&t);

@@ -17,6 +17,7 @@ from support import codec, tensors, tool
 
 GIB = 1 << 30
 MIB = 1 << 20
+SAMPLE_SECONDS = 0.002
 TILE_COLS = 8192  # of the random matrix that every tensor repeats: 1 MiB in 64 rows
 
 
@@ -27,9 +28,22 @@ class Run(NamedTuple):
     peak: int
 
 
+def high_water(pid):
+    """The peak resident bytes so far of a process that lives; 0 once it has ended.
+
+    wait4 would tell it at the end, but counts the interpreter that the process was forked from.
+    """
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            line = next((line for line in file if line.startswith("VmHWM:")), "VmHWM: 0")
+    except OSError:
+        return 0
+    return int(line.split()[1]) * 1024
+
+
 def measure(*args):
     """Runs a command that must succeed."""
-    start = time.monotonic()
+    start, peak = time.monotonic(), 0
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             list(map(str, args)),
@@ -37,14 +51,15 @@ def measure(*args):
             stdout=subprocess.DEVNULL,
             stderr=messages,
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        while process.poll() is None:
+            peak = max(peak, high_water(process.pid))
+            time.sleep(SAMPLE_SECONDS)
         seconds = time.monotonic() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             messages.seek(0)
             text = messages.read().decode("utf-8", "replace")
             raise RuntimeError(f"exit {process.returncode}: {' '.join(map(str, args))}\n{text}")
-    return Run(seconds, usage.ru_maxrss * 1024)
+    return Run(seconds, peak)
 
 
 def fp8q(*args):

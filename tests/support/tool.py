@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("FP8Q", ROOT / "build" / "fp8q")).resolve()
+PROGRAM = Path(os.environ.get("FP8Q", ROOT / "build/release/fp8q")).resolve()
 SKIPPED = 77  # what CTest takes for "skipped"
 
 BIDI = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}

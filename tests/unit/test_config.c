@@ -99,7 +99,7 @@ static void test_text_config(void) {
     fq_arena_free(&arena);
 }
 
-// What real configs hold in these places: null, and lists with one size per modality.
+// What real configs hold in these places: null, 0 and "", and lists with one size per modality.
 static void test_lenient(void) {
     fq_arena arena = {0};
     fq_model model = {0};
@@ -111,6 +111,12 @@ static void test_lenient(void) {
     CHECK_STR(model.model_type, "");
     CHECK_U64(model.hidden_size, 0);
     CHECK_U64(model.moe_intermediate_size, 0);
+    CHECK(read_config(&model, &arena,
+                      "{\"model_type\":\"\",\"hidden_size\":0,"
+                      "\"text_config\":{\"model_type\":\"inner\",\"hidden_size\":64}}",
+                      &err) == FQ_OK);
+    CHECK_STR(model.model_type, "inner");
+    CHECK_U64(model.hidden_size, 64);
     // Keys in lists, and with a dot in their name, are no keys of the model
     CHECK(read_config(&model, &arena,
                       "{\"text_config\":[{\"hidden_size\":5}],\"text_config.hidden_size\":6,"

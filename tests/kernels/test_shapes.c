@@ -54,11 +54,12 @@ static void fill(fq_dtype dtype, void *array, size_t n, kind what, uint64_t *sta
 // Puts a few NaN and Inf into a matrix, or zeroes a stretch of it.
 static void spoil(fq_dtype dtype, void *array, size_t n, uint64_t *state) {
     const uint32_t inf = dtype == FQ_F32 ? 0x7F800000u : dtype == FQ_BF16 ? 0x7F80u : 0x7C00u;
+    const uint32_t sign = dtype == FQ_F32 ? 0x80000000u : 0x8000u;
     const uint32_t begin = random_below(state, (uint32_t)n);
     switch (random_below(state, 4)) {
     case 0:
         for (size_t i = begin; i < n; i++)
-            store_bits(dtype, array, i, i % 2 ? 0u : 0u);
+            store_bits(dtype, array, i, i % 2 ? sign : 0u);
         break;
     case 1:
         for (uint32_t k = random_below(state, 4); k < 4; k++)
@@ -138,22 +139,30 @@ static void test_many_blocks_in_a_row(trial *t, uint64_t *state) {
     test_shape(t, 1, 65537, (fq_block){128, 128}, state);
 }
 
-// The first NaN or Inf is the first in row-major order, though a later block of the same rows is
-// met before it.
-static void test_first_nonfinite(trial *t) {
-    enum { ROWS = 130, COLS = 400, N = ROWS * COLS };
-    float *source = trial_alloc(N * sizeof *source);
-    memset(source, 0, N * sizeof *source);
-    source[129 * COLS + 0] = NAN;
-    source[5 * COLS + 300] = -INFINITY;
-    source[6 * COLS + 1] = INFINITY;
-    const fq_quantize_job job = {
-        .source = source, .source_dtype = FQ_F32, .rows = ROWS, .cols = COLS, .block = {128, 128}};
+// One matrix of zeros but for two elements that are not finite. The one at [row, col] comes first
+// in row-major order; that below it, to its left, is met before it if blocks are done one by one.
+static void test_first_nonfinite(trial *t, uint64_t row, uint64_t col, fq_quantize_job job) {
+    float *source = trial_alloc(job.rows * job.cols * sizeof *source);
+    memset(source, 0, job.rows * job.cols * sizeof *source);
+    source[row * job.cols + col] = -INFINITY;
+    source[(row + 1) * job.cols + 1] = NAN;
+    job.source = source;
     trial_quantize(t, job);
-    CHECK_U64(t->quantized.nonfinite, 3);
-    CHECK_U64(t->quantized.nonfinite_row, 5);
-    CHECK_U64(t->quantized.nonfinite_col, 300);
+    CHECK_U64(t->quantized.nonfinite, 2);
+    CHECK_U64(t->quantized.nonfinite_row, row);
+    CHECK_U64(t->quantized.nonfinite_col, col);
     free(source);
+}
+
+// In neighbouring blocks, and with so many blocks in a row that they are not treated at once.
+static void test_nonfinite(trial *t) {
+    const fq_quantize_job neighbours = {
+        .source_dtype = FQ_F32, .rows = 130, .cols = 400, .block = {128, 128}};
+    const fq_quantize_job far_apart = {
+        .source_dtype = FQ_F32, .rows = 4, .cols = 20000, .block = {4, 1}};
+    test_first_nonfinite(t, 5, 300, neighbours);
+    test_first_nonfinite(t, 128, 399, neighbours);
+    test_first_nonfinite(t, 1, 19000, far_apart);
 }
 
 // n_random: how many random shapes.
@@ -164,7 +173,7 @@ int main(int argc, char **argv) {
     trial_init(&t, MAX_ELEMENTS, MAX_ELEMENTS);
     test_shapes(&t, n_random, &state);
     test_many_blocks_in_a_row(&t, &state);
-    test_first_nonfinite(&t);
+    test_nonfinite(&t);
     trial_finish(&t);
     return check_result();
 }
