@@ -40,7 +40,7 @@ test: configure
 
 bench: configure
 	@$(build) --target fp8q bench_kernels
-	@$(build_dir)/tests/kernels/bench_kernels
+	@$(build_dir)/tests/bench/bench_kernels
 	@for script in speed metadata; do \
 	    FP8Q=$(build_dir)/fp8q PYTHONPATH=tests python3 -B tests/bench/$$script.py || exit; done
 

@@ -2,9 +2,7 @@
 #include "common.h"
 
 #include "lib/band.h"
-#include "print.h"
 
-#include <ctype.h>
 #include <sched.h>
 #include <string.h>
 

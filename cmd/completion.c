@@ -1,8 +1,6 @@
 // A completion script for bash, from the same tables as help.
 #include "help.h"
 
-#include <string.h>
-
 // The commands' names in one line.
 static void put_commands(FILE *file) {
     for (const fq_command *const *command = fq_commands; *command; command++)

@@ -1,6 +1,5 @@
 // fp8q: finds the command, parses its options, runs it, prints what went wrong, and exits.
 #include "command.h"
-#include "common.h"
 #include "help.h"
 #include "signals.h"
 

@@ -2,8 +2,6 @@
 #include "common.h"
 #include "help.h"
 
-#include <string.h>
-
 // Text in which roff sees no request and no escape, and dashes stay dashes.
 static void roff_text(FILE *file, const char *text) {
     if (*text == '.' || *text == '\'')

@@ -2,6 +2,7 @@
 #include "index_read.h"
 
 #include "json_tree.h"
+#include "lib/names.h"
 #include "name_list.h"
 
 #include <limits.h>
@@ -70,7 +71,7 @@ const char *fq_shard_name_problem(const char *name) {
         if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && memcmp(part, "..", 2) == 0))
             return "is no plain path inside the folder";
     }
-    if (nbytes < sizeof extension || strcmp(name + nbytes - (sizeof extension - 1), extension) != 0)
+    if (nbytes < sizeof extension || !fq_has_suffix(name, extension))
         return "does not end in .safetensors";
     return NULL;
 }

@@ -2,7 +2,7 @@
 #include "input_path.h"
 
 #include "file.h"
-#include "suffix.h"
+#include "lib/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,11 +67,11 @@ fq_status fq_input_locate(fq_input_place *out, const char *path, fq_error *err) 
     const fq_status status = split(out, path, err);
     if (status != FQ_OK)
         return status;
-    if (fq_ends_with(path, ".zst"))
+    if (fq_has_suffix(path, ".zst"))
         return fq_fail(err, FQ_BAD_INPUT,
                        "%s: compressed files are not supported; unpack it with zstd -d first",
                        path);
-    if (fq_ends_with(path, ".json")) {
+    if (fq_has_suffix(path, ".json")) {
         out->is_folder = strstr(out->name, ".safetensors.index.") != NULL;
         if (!out->is_folder)
             return fq_fail(err, FQ_BAD_INPUT,

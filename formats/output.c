@@ -1,7 +1,7 @@
 // OUTPUT from its first check to its final name: OUTPUT.partial is made, locked, and renamed.
 #include "output_parts.h"
 
-#include "suffix.h"
+#include "lib/names.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ fq_status fq_output_default_path(char **out, const fq_input *input, const char *
     const bool is_folder = input->checkpoint.is_folder;
     const char *name = last_component(input->checkpoint.path);
     size_t n = strlen(name);
-    if (!is_folder && fq_ends_with(name, extension))
+    if (!is_folder && fq_has_suffix(name, extension))
         n -= sizeof extension - 1;
     if (is_folder && input->hub.repo) {
         name = input->hub.repo;

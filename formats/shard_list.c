@@ -1,15 +1,13 @@
 // Which files of a folder without an index are its shards; numbered sets must be complete.
 #include "shard_list.h"
 
+#include "lib/names.h"
 #include "name_list.h"
-#include "suffix.h"
 #include "tree.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +39,7 @@ const char *fq_index_choose(const fq_names *names, const char *folder, fq_messag
         const char *name = names->items[i];
         if (strcmp(name, "model.safetensors.index.json") == 0)
             return name;
-        if (fq_ends_with(name, ".safetensors.index.json")) {
+        if (fq_has_suffix(name, ".safetensors.index.json")) {
             fq_name_list_add(&others, name);
             other = name;
         }
@@ -154,7 +152,7 @@ fq_status fq_shard_list(fq_names *out, fq_arena *arena, const fq_names *names, i
     for (size_t i = 0; i < names->n; i++) {
         const char *name = names->items[i];
         struct stat st;
-        if (name[0] == '.' || !fq_ends_with(name, ".safetensors"))
+        if (name[0] == '.' || !fq_has_suffix(name, ".safetensors"))
             continue;
         if (fstatat(fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode))
             continue;

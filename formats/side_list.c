@@ -4,12 +4,11 @@
 #include "grow.h"
 #include "identity.h"
 #include "input_path.h"
+#include "lib/glob.h"
+#include "lib/names.h"
 #include "name_list.h"
-#include "suffix.h"
 #include "tree.h"
 
-#include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 
 typedef struct lister {
@@ -27,7 +26,7 @@ static bool is_weight_file(const char *path) {
         ".h5",          ".msgpack", ".onnx", ".index.json", ".safetensors.zst",
     };
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        if (fq_ends_with(path, ends[i]))
+        if (fq_has_suffix(path, ends[i]))
             return true;
     }
     return strstr(path, ".safetensors.index.") != NULL;
@@ -45,7 +44,7 @@ static fq_side_kind kind_of(const lister *l, const char *path) {
     if (l->input->index_name && strcmp(path, l->input->index_name) == 0)
         return FQ_SIDE_INDEX;
     for (size_t i = 0; i < l->options->n_include_files; i++) {
-        if (fnmatch(l->options->include_files[i], path, 0) == 0)
+        if (fq_glob_match(l->options->include_files[i], path))
             return FQ_SIDE_COPY;
     }
     return is_weight_file(path) ? FQ_SIDE_WEIGHT : is_stale(path) ? FQ_SIDE_STALE : FQ_SIDE_COPY;

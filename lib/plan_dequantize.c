@@ -5,7 +5,6 @@
 #include "plan_build.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 typedef struct dequantize_planner {
     fq_plan *plan;

@@ -3,7 +3,6 @@
 #include "plan_build.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct quantize_planner {

@@ -23,11 +23,14 @@ typedef struct fq_step_counts {
     fq_dequantize_counts dequantize;
 } fq_step_counts;
 
+// Adds what more holds to sum, the place of the first non-finite element aside.
+void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more);
+
 typedef struct fq_run_options {
     const fq_backend *backend;
     fq_device *device;     // opened with n_lanes and band_elements
     uint32_t n_lanes;      // at least 1: threads that read, compute and write side by side
-    size_t band_elements;  // at least 128·512: elements of the largest band
+    size_t band_elements;  // of the largest band, FQ_MIN_BAND_ELEMENTS at least
     bool keep_nonfinite;   // go on where a tensor to be quantized holds NaN or Inf
     const bool *skip;      // [plan->n_shards]: shards that need no work, or NULL
     fq_progress *progress; // or NULL

@@ -30,7 +30,7 @@ static inline void scratch_end(void) {
 
 // A path in the folder. The last four stay valid.
 static inline const char *scratch_path(const char *name) {
-    static char paths[4][PATH_MAX + 512];
+    static char paths[4][2 * PATH_MAX];
     static int turn;
     char *path = paths[turn++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", scratch_root, name);

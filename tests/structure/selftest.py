@@ -50,6 +50,10 @@ __global__ void copy(int *a) { {
     "scripts/go.sh": "#!/bin/sh\n# Goes.\n",
     "README.md": "[design](docs/design.md#layers), [elsewhere](https://example.org/)\n",
     "docs/design.md": "[up](../README.md)\n",
+    "lib/CMakeLists.txt": "# The model.\nadd_library(lib run.c a.c)\n",
+    "formats/CMakeLists.txt": "# Files.\nadd_library(formats file.c a.c)\n",
+    "kernels/CMakeLists.txt": "# Backends.\nadd_library(k cuda/copy.cu cpu/wide.c a.c cuda/a.cu cpu/a.c)\n",
+    "cmd/CMakeLists.txt": "# The program.\nadd_executable(cmd main.c a.c)\n",
     "build/x.c": "not looked at",
 }
 
@@ -98,6 +102,9 @@ PLANTED = [
     ("CMakeLists.txt", "project(a)\n", "does not open with a sentence"),
     ("lib/a.c", "// A: docs/" "absent.md.\n", "there is no docs/absent"),
     ("notes.md", "[a](b.md)\n", "there is no b.md"),
+    ("lib/b.c", "// B.\n", "is not built by lib/CMakeLists.txt"),
+    ("kernels/cpu/run.c", "// B.\n", "is not built by kernels/CMakeLists.txt"),
+    ("lib/n.c", "// B, which is not run.c.\n", "is not built by lib/CMakeLists.txt"),
     (".ci/run", "#!/bin/sh\nexit\n", "does not open with a sentence"),
 ]
 

@@ -161,6 +161,16 @@ def check_conditions(path, lines):
         yield f"{path}:{number}: a feature #if; let CMake choose between files"
 
 
+def check_is_built(root, path):
+    """CMake builds every source of a layer: none is left over."""
+    layer, _, name = path.partition(os.sep)
+    if layer not in MAY_INCLUDE or not name.endswith((".c", ".cu")):
+        return
+    with open(os.path.join(root, layer, "CMakeLists.txt"), encoding="utf-8") as file:
+        if not re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", file.read()):
+            yield f"{path}:1: is not built by {layer}/CMakeLists.txt"
+
+
 def check_links(root, path, lines):
     """Documents that are pointed at are there."""
     in_document = path.endswith(DOCUMENT)
@@ -182,6 +192,7 @@ def check_file(root, path):
     yield from check_opening(path, lines)
     yield from check_functions(path, text)
     if path.endswith(C_SUFFIXES):
+        yield from check_is_built(root, path)
         yield from check_includes(root, path, lines)
         yield from check_conditions(path, lines)
 
