@@ -15,8 +15,13 @@ size_t fq_band_max_blocks(size_t max_elements) {
     return max_elements / 32;
 }
 
-fq_band_cursor fq_band_first(const fq_plan *plan, const bool *skip, size_t max_elements) {
-    return (fq_band_cursor){.plan = plan, .skip = skip, .max_elements = max_elements};
+fq_band_cursor fq_band_first(const fq_plan *plan, size_t shard, size_t max_elements) {
+    return (fq_band_cursor){.plan = plan, .shard = shard, .max_elements = max_elements};
+}
+
+uint64_t fq_band_next_order(const fq_band_cursor *cursor) {
+    // A band has at least a block of elements: no shard has 2^40 of them.
+    return (uint64_t)cursor->shard << 40 | cursor->n_given;
 }
 
 // Rows and columns of the bands that a matrix is cut into, the last ones aside: as many whole rows
@@ -67,14 +72,12 @@ static bool is_empty(const fq_step *step) {
 }
 
 bool fq_band_next(fq_band_cursor *c, fq_band *out) {
-    while (c->shard < c->plan->n_shards && c->skip && c->skip[c->shard])
-        c->shard++;
-    if (c->shard == c->plan->n_shards)
+    if (c->ended)
         return false;
     const fq_plan_shard *shard = &c->plan->shards[c->shard];
-    *out = (fq_band){.index = c->n_given++,
-                     .shard = c->shard,
-                     .begins_shard = c->step == 0 && c->row == 0 && c->col == 0 && c->byte == 0};
+    *out = (fq_band){
+        .order = fq_band_next_order(c), .shard = c->shard, .begins_shard = c->n_given == 0};
+    c->n_given++;
     bool ends_step = true;
     if (shard->n_steps > 0) {
         out->step = &shard->steps[c->step];
@@ -87,11 +90,7 @@ bool fq_band_next(fq_band_cursor *c, fq_band *out) {
         c->row = c->col = c->byte = 0;
         c->step++;
     }
-    if (c->step >= shard->n_steps) {
-        out->ends_shard = true;
-        c->step = 0;
-        c->shard++;
-    }
+    c->ended = out->ends_shard = c->step >= shard->n_steps;
     return true;
 }
 

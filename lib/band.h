@@ -10,7 +10,7 @@ enum { FQ_MIN_BAND_ELEMENTS = 512 * 512 };
 
 // A rectangle of whole blocks of a step's matrix, or a run of bytes of a copy.
 typedef struct fq_band {
-    uint64_t index; // counts all bands of the plan
+    uint64_t order; // smaller for what comes earlier in the plan: by shard, then by place in it
     size_t shard;
     const fq_step *step; // NULL: the only band of a shard without steps
     uint64_t row0, rows; // matrix steps
@@ -19,20 +19,25 @@ typedef struct fq_band {
     bool begins_shard, ends_shard; // the first and the last band of their shard
 } fq_band;
 
+// A place among the bands of one shard.
 typedef struct fq_band_cursor {
     const fq_plan *plan;
-    const bool *skip;    // [plan->n_shards], or NULL
+    size_t shard;
     size_t max_elements; // at least FQ_MIN_BAND_ELEMENTS; of bytes for copies
-    size_t shard, step;  // of the next band
+    size_t step;         // of the next band
     uint64_t row, col, byte;
     uint64_t n_given;
+    bool ended;
 } fq_band_cursor;
 
-// A cursor at the first band. skip is borrowed.
-fq_band_cursor fq_band_first(const fq_plan *plan, const bool *skip, size_t max_elements);
+// A cursor at the first band of a shard.
+fq_band_cursor fq_band_first(const fq_plan *plan, size_t shard, size_t max_elements);
 
-// The next band; false when there is none. Every shard that is not skipped has at least one band,
-// and so has every step. Bands of empty tensors have no rows, columns or bytes.
+// The order of the next band, where there is one.
+uint64_t fq_band_next_order(const fq_band_cursor *cursor);
+
+// The next band; false when there is none. Every shard has at least one band, and so has every
+// step. Bands of empty tensors have no rows, columns or bytes.
 bool fq_band_next(fq_band_cursor *cursor, fq_band *out);
 
 // The band's window on the scales of its matrix.

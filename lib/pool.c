@@ -9,10 +9,9 @@ typedef struct pool_state {
     void *context;
     const int *cancelled;
     pthread_mutex_t lock; // the fields below, and take
-    uint64_t n_taken;
-    bool stopped, was_cancelled;
-    uint64_t failed_item; // the first one that failed, while stopped by an error
-    fq_error error;
+    bool was_cancelled;
+    uint64_t limit; // order of the first item that failed; no later one is taken
+    fq_error error; // of that item
 } pool_state;
 
 typedef struct pool_worker {
@@ -22,42 +21,40 @@ typedef struct pool_worker {
 } pool_worker;
 
 // With the lock held.
-static void record_error(pool_state *pool, uint64_t item, const fq_error *error) {
-    if (pool->error.status == FQ_OK || item < pool->failed_item) {
-        pool->failed_item = item;
+static void record_error(pool_state *pool, uint64_t order, const fq_error *error) {
+    if (pool->error.status == FQ_OK || order < pool->limit) {
+        pool->limit = order;
         pool->error = *error;
     }
-    pool->stopped = true;
 }
 
-static bool take(pool_worker *worker, uint64_t *item) {
+static bool take(pool_worker *worker, uint64_t *order) {
     pool_state *pool = worker->pool;
-    fq_error error = {0};
     pthread_mutex_lock(&pool->lock);
-    if (!pool->stopped && pool->cancelled && __atomic_load_n(pool->cancelled, __ATOMIC_RELAXED))
-        pool->stopped = pool->was_cancelled = true;
+    if (pool->cancelled && __atomic_load_n(pool->cancelled, __ATOMIC_RELAXED))
+        pool->was_cancelled = true;
     bool taken = false;
-    if (!pool->stopped) {
-        *item = pool->n_taken++;
-        taken = pool->work->take(pool->context, worker->index, &error);
-        if (error.status != FQ_OK)
-            record_error(pool, *item, &error);
-        if (!taken)
-            pool->stopped = true;
+    while (!taken && !pool->was_cancelled) {
+        fq_error error = {0};
+        taken = pool->work->take(pool->context, worker->index, pool->limit, order, &error);
+        if (error.status == FQ_OK)
+            break;
+        record_error(pool, *order, &error);
+        taken = false; // an item before it may be left
     }
     pthread_mutex_unlock(&pool->lock);
-    return taken && error.status == FQ_OK;
+    return taken;
 }
 
 static void *work_until_done(void *argument) {
     pool_worker *worker = argument;
     pool_state *pool = worker->pool;
-    uint64_t item;
-    while (take(worker, &item)) {
+    uint64_t order;
+    while (take(worker, &order)) {
         fq_error error = {0};
         if (pool->work->carry_out(pool->context, worker->index, &error) != FQ_OK) {
             pthread_mutex_lock(&pool->lock);
-            record_error(pool, item, &error);
+            record_error(pool, order, &error);
             pthread_mutex_unlock(&pool->lock);
         }
     }
@@ -66,7 +63,8 @@ static void *work_until_done(void *argument) {
 
 fq_status fq_pool_run(const fq_pool_work *work, void *context, uint32_t n_workers,
                       const int *cancelled, fq_error *err) {
-    pool_state pool = {.work = work, .context = context, .cancelled = cancelled};
+    pool_state pool = {
+        .work = work, .context = context, .cancelled = cancelled, .limit = UINT64_MAX};
     pool_worker *workers = calloc(n_workers, sizeof *workers);
     if (!workers)
         return fq_fail_memory(err);

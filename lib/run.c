@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Shards that are written at the same time. File systems let one thread at a time write to a file:
+// lanes that work on different ones do not wait for each other.
+enum { MAX_STREAMS = 4 };
+
 typedef struct shard_state {
     fq_sink_file *file; // while open
     uint64_t n_in_flight;
@@ -22,10 +26,12 @@ typedef struct run_state {
     fq_sink *sink;
     const fq_run_options *options;
     fq_run_result *result;
-    fq_band_cursor cursor; // used by one worker at a time: see pool.h
-    fq_lane *lanes;        // [n_lanes]
-    pthread_mutex_t lock;  // the states and the result
-    shard_state *shards;   // [plan->n_shards]
+    fq_band_cursor streams[MAX_STREAMS]; // used by one worker at a time: see pool.h
+    size_t n_streams;
+    size_t n_begun;       // shards given to a stream, or skipped
+    fq_lane *lanes;       // [n_lanes]
+    pthread_mutex_t lock; // the states and the result
+    shard_state *shards;  // [plan->n_shards]
 } run_state;
 
 fq_progress fq_progress_load(const fq_progress *progress) {
@@ -36,11 +42,45 @@ fq_progress fq_progress_load(const fq_progress *progress) {
     };
 }
 
-static bool take_band(void *context, uint32_t worker, fq_error *err) {
+// Moves a stream whose shard has ended to the next one.
+static void refill(run_state *run, fq_band_cursor *stream) {
+    const bool *skip = run->options->skip;
+    while (run->n_begun < run->plan->n_shards && skip && skip[run->n_begun])
+        run->n_begun++;
+    if (run->n_begun < run->plan->n_shards)
+        *stream = fq_band_first(run->plan, run->n_begun++, run->options->band_elements);
+}
+
+// The worker's own stream as long as it has bands, then any other's.
+static fq_band_cursor *choose_stream(run_state *run, uint32_t worker, uint64_t limit) {
+    for (size_t i = 0; i < run->n_streams; i++) {
+        fq_band_cursor *stream = &run->streams[(worker + i) % run->n_streams];
+        if (stream->ended)
+            refill(run, stream);
+        if (!stream->ended && fq_band_next_order(stream) < limit)
+            return stream;
+    }
+    return NULL;
+}
+
+void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more) {
+    sum->quantize.saturated += more->quantize.saturated;
+    sum->quantize.flushed_to_zero += more->quantize.flushed_to_zero;
+    sum->quantize.zero_blocks += more->quantize.zero_blocks;
+    sum->quantize.floored_blocks += more->quantize.floored_blocks;
+    sum->quantize.nonfinite += more->quantize.nonfinite;
+    sum->dequantize.saturated += more->dequantize.saturated;
+    sum->dequantize.nan_codes += more->dequantize.nan_codes;
+}
+
+static bool take_band(void *context, uint32_t worker, uint64_t limit, uint64_t *order,
+                      fq_error *err) {
     run_state *run = context;
     fq_band *band = &run->lanes[worker].band;
-    if (!fq_band_next(&run->cursor, band))
+    fq_band_cursor *stream = choose_stream(run, worker, limit);
+    if (!stream || !fq_band_next(stream, band))
         return false;
+    *order = band->order;
     fq_sink_file *file = NULL;
     if (band->begins_shard &&
         run->sink->begin(run->sink, &file, &run->plan->shards[band->shard].layout, err) != FQ_OK)
@@ -55,16 +95,6 @@ static bool take_band(void *context, uint32_t worker, fq_error *err) {
     return true;
 }
 
-static void add_counts(fq_step_counts *sum, const fq_step_counts *band) {
-    sum->quantize.saturated += band->quantize.saturated;
-    sum->quantize.flushed_to_zero += band->quantize.flushed_to_zero;
-    sum->quantize.zero_blocks += band->quantize.zero_blocks;
-    sum->quantize.floored_blocks += band->quantize.floored_blocks;
-    sum->quantize.nonfinite += band->quantize.nonfinite;
-    sum->dequantize.saturated += band->dequantize.saturated;
-    sum->dequantize.nan_codes += band->dequantize.nan_codes;
-}
-
 // Books the band. Returns the shard's file if this was the last thing that it waited for, so that
 // the caller ends it; *doomed then says how.
 static fq_sink_file *finish_band(run_state *run, const fq_lane *lane, bool failed, bool *doomed) {
@@ -73,7 +103,7 @@ static fq_sink_file *finish_band(run_state *run, const fq_lane *lane, bool faile
     fq_sink_file *ended = NULL;
     pthread_mutex_lock(&run->lock);
     if (band->step)
-        add_counts(
+        fq_step_counts_add(
             &run->result->counts[band->shard][band->step - run->plan->shards[band->shard].steps],
             &lane->counts);
     shard->failed |= failed;
@@ -180,8 +210,10 @@ fq_status fq_run(fq_run_result *out, const fq_plan *plan, fq_sink *sink,
         .sink = sink,
         .options = options,
         .result = out,
-        .cursor = fq_band_first(plan, options->skip, options->band_elements),
+        .n_streams = options->n_lanes < MAX_STREAMS ? options->n_lanes : MAX_STREAMS,
     };
+    for (size_t i = 0; i < run.n_streams; i++)
+        run.streams[i].ended = true;
     pthread_mutex_init(&run.lock, NULL);
     fq_status status = prepare_result(out, plan, options->skip, err);
     if (!status)

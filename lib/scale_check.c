@@ -17,6 +17,7 @@ typedef struct check_worker {
 typedef struct check_state {
     const fq_plan *plan;
     size_t shard, step; // to be taken next
+    uint64_t n_taken;
     check_worker *workers;
     pthread_mutex_t lock; // of faults
     fq_messages *faults;
@@ -25,9 +26,13 @@ typedef struct check_state {
 // Bands are larger than a run's: only the scales are held.
 enum { CHECK_BAND_ELEMENTS = 8 * 1024 * 1024, SCRATCH_NBYTES = 64 * 1024 };
 
-static bool take_step(void *context, uint32_t worker, fq_error *err) {
+static bool take_step(void *context, uint32_t worker, uint64_t limit, uint64_t *order,
+                      fq_error *err) {
     (void)err;
     check_state *state = context;
+    if (state->n_taken >= limit)
+        return false;
+    *order = state->n_taken++;
     while (state->shard < state->plan->n_shards) {
         const fq_plan_shard *shard = &state->plan->shards[state->shard];
         if (state->step == shard->n_steps) {
@@ -45,8 +50,7 @@ static bool take_step(void *context, uint32_t worker, fq_error *err) {
 
 // All scales of the step, up to the first bad one.
 static fq_status read_scales(const check_state *state, const check_worker *worker, fq_error *err) {
-    fq_band_cursor cursor = fq_band_first(state->plan, NULL, CHECK_BAND_ELEMENTS);
-    cursor.shard = worker->shard;
+    fq_band_cursor cursor = fq_band_first(state->plan, worker->shard, CHECK_BAND_ELEMENTS);
     cursor.step = worker->step;
     const fq_step *step = &state->plan->shards[worker->shard].steps[worker->step];
     fq_band band;

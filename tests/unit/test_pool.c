@@ -16,11 +16,12 @@ typedef struct job {
     int cancelled;
 } pool_job;
 
-static bool take(void *context, uint32_t worker, fq_error *err) {
+static bool take(void *context, uint32_t worker, uint64_t limit, uint64_t *order, fq_error *err) {
     (void)err;
     pool_job *job = context;
-    if (job->next == N_ITEMS)
+    if (job->next == N_ITEMS || (uint64_t)job->next >= limit)
         return false;
+    *order = (uint64_t)job->next;
     job->taken_by[worker] = job->next++;
     return true;
 }
