@@ -29,7 +29,8 @@ typedef struct convert_options {
 
 static const fq_opt options_table[] = {
     {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(output),
-     "where to (default: INPUT-fp8-ARCH beside the input)"},
+     "where to (default: INPUT-fp8-ARCH beside the input; for a model in the Hugging Face cache, "
+     "REPO-fp8-ARCH in the current folder)"},
     {"arch", 0, "sm90|sm100", FQ_OPT_CHOICE, ROW(arch),
      "what the scales are made for: Hopper, FP32 (default), or Blackwell, packed UE8M0"},
     {"scale-format", 0, "f32|pow2|e8m0|packed", FQ_OPT_CHOICE, ROW(scale_format),
@@ -39,7 +40,8 @@ static const fq_opt options_table[] = {
     {"include", 0, "GLOB", FQ_OPT_LIST, ROW(rules),
      "quantize tensors of these full names, against the built-in rules; repeatable, the last "
      "match of --include and --exclude wins"},
-    {"exclude", 0, "GLOB", FQ_OPT_LIST, ROW(rules), "keep tensors of these full names as they are"},
+    {"exclude", 0, "GLOB", FQ_OPT_LIST, ROW(rules),
+     "keep tensors of these full names as they are; repeatable, as --include"},
     {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
      "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
     {"list-rules", 0, NULL, FQ_OPT_ALONE, ROW(list_rules), "print the built-in rules and stop"},
@@ -50,9 +52,11 @@ static const fq_opt options_table[] = {
     {"amax-floor", 0, "X", FQ_OPT_FLOAT, ROW(amax_floor),
      "least amax of a block (default: 1e-4, as DeepSeek and DeepGEMM; 0: none)"},
     {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run),
-     "show the whole plan: output bytes, what is kept and why; write nothing"},
+     "show the whole plan: output bytes, what is kept and why; write nothing, and end as the run "
+     "would where the output is refused"},
     {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
-     "replace an existing output, once the new one is complete"},
+     "replace an existing output; all that the old one holds is deleted once the new one is "
+     "complete"},
     {0},
 };
 
@@ -149,8 +153,10 @@ const fq_command fq_command_convert = {
     .summary = "quantize BF16, F16 or F32 weights to FP8",
     .description =
         (const char *const[]){
-            "Quantizes the linear weights of a checkpoint to FP8 E4M3 with one scale per 128 x 128 "
-            "block, adds quantization_config to config.json, and copies everything else. "
+            "Quantizes the linear weights of a BF16, F16 or F32 checkpoint to FP8 E4M3 with one "
+            "scale "
+            "per 128 x 128 block, adds quantization_config to config.json, and copies everything "
+            "else. "
             "Embeddings, norms, routers, output heads and other sensitive tensors are kept; the "
             "summary lists them with the reason.",
             "The output is built as OUTPUT.partial and gets its name by one rename, when it is "

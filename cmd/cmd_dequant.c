@@ -5,7 +5,7 @@ typedef struct dequant_options {
     fq_common_options common;
     const char *output;
     int dtype; // index into dtypes
-    const char *tensor;
+    fq_opt_list tensors;
     fq_opt_list include_files;
     bool dry_run;
     bool force;
@@ -21,15 +21,19 @@ static const struct {
 
 static const fq_opt options_table[] = {
     {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(output),
-     "where to (default: INPUT-DTYPE beside the input)"},
-    {"dtype", 0, "bf16|f16|f32", FQ_OPT_CHOICE, ROW(dtype), "what to cast to (default: bf16)"},
-    {"tensor", 0, "GLOB", FQ_OPT_STRING, ROW(tensor),
-     "only FP8 weights of these full names, and nothing else of the model"},
+     "where to (default: INPUT-DTYPE beside the input; for a model in the Hugging Face cache, "
+     "REPO-DTYPE in the current folder)"},
+    {"dtype", 0, "bf16|f16|f32", FQ_OPT_CHOICE, ROW(dtype),
+     "what FP8 weights are cast to (default: bf16); other tensors stay as they are"},
+    {"tensor", 0, "GLOB", FQ_OPT_LIST, ROW(tensors),
+     "only FP8 weights of these full names, and nothing else of the model; repeatable"},
     {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
      "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
-    {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run), "show the whole plan; write nothing"},
+    {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run),
+     "show the whole plan; write nothing, and end as the run would where the output is refused"},
     {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
-     "replace an existing output, once the new one is complete"},
+     "replace an existing output; all that the old one holds is deleted once the new one is "
+     "complete"},
     {0},
 };
 
@@ -37,9 +41,11 @@ static const dequant_options defaults = {.common = FQ_COMMON_DEFAULTS};
 
 static fq_status run(const void *given, const char *input, fq_reply *reply, fq_error *err) {
     const dequant_options *options = given;
+    fq_arena arena = {0};
     const fq_dequantize_options dequantize = {
         .dtype = dtypes[options->dtype].dtype,
-        .tensor_glob = options->tensor,
+        .globs = fq_opt_values(&options->tensors, &arena),
+        .n_globs = options->tensors.n,
     };
     const fq_request request = {
         .common = &options->common,
@@ -51,7 +57,10 @@ static fq_status run(const void *given, const char *input, fq_reply *reply, fq_e
         .force = options->force,
         .dequantize = &dequantize,
     };
-    return fq_report_request(&request, reply, err);
+    const fq_status status =
+        dequantize.globs ? fq_report_request(&request, reply, err) : fq_fail_memory(err);
+    fq_arena_free(&arena);
+    return status;
 }
 
 const fq_command fq_command_dequant = {
@@ -60,8 +69,9 @@ const fq_command fq_command_dequant = {
     .summary = "cast FP8 weights back to BF16, F16 or F32",
     .description =
         (const char *const[]){
-            "Multiplies every FP8 E4M3 weight by its block scales and rounds once to the chosen "
-            "dtype. Scales and quantization_config go; everything else is copied. The scales of "
+            "Casts a block-scaled FP8 checkpoint back to a BF16, F16 or F32 checkpoint: multiplies "
+            "every FP8 E4M3 weight by its block scales and rounds once to the chosen dtype. Scales "
+            "and quantization_config go; everything else is copied. The scales of "
             "all makers that docs/formats.md names are read, whichever shard they are in; a "
             "missing scale is an error.",
             NULL,

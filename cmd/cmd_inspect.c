@@ -8,7 +8,7 @@
 
 typedef struct inspect_options {
     fq_common_options common;
-    const char *tensor;
+    fq_opt_list tensors;
     bool stats;
     int sort; // fq_survey_order, or -1
 } inspect_options;
@@ -16,11 +16,13 @@ typedef struct inspect_options {
 #define ROW(member) offsetof(inspect_options, member)
 
 static const fq_opt options_table[] = {
-    {"tensor", 0, "GLOB", FQ_OPT_STRING, ROW(tensor), "only tensors of these full names"},
+    {"tensor", 0, "GLOB", FQ_OPT_LIST, ROW(tensors),
+     "only tensors of these full names; repeatable"},
     {"stats", 0, NULL, FQ_OPT_FLAG, ROW(stats),
-     "read the values: range, zeros, NaN and Inf; of FP8 weights also codes and scales"},
+     "read the values: range, zeros, NaN and Inf; of FP8 weights the values of the codes, before "
+     "scaling, how many codes differ, and the range of the scales"},
     {"sort", 0, "name|size|dtype", FQ_OPT_CHOICE, ROW(sort),
-     "list every tensor, in this order (default: by name; many tensors are folded)"},
+     "list every tensor, in this order (default: by name, folded above 200 tensors)"},
     {0},
 };
 
@@ -43,7 +45,7 @@ static fq_status report(const fq_survey *survey, const inspect_options *options,
     if (options->common.json)
         return fq_inspect_json(survey, input, &reply->warnings, err);
     const fq_printer printer = fq_printer_make(stdout, (fq_color)options->common.color);
-    const bool all_asked_for = options->tensor || options->sort >= 0 || options->stats;
+    const bool all_asked_for = options->tensors.n > 0 || options->sort >= 0 || options->stats;
     return fq_inspect_text(&printer, survey, input, survey->n > FOLD_ABOVE && !all_asked_for, err);
 }
 
@@ -51,20 +53,25 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     const inspect_options *options = given;
     const fq_opt_list no_files = {0};
     const fq_survey_order order = options->sort < 0 ? FQ_SORT_NAME : (fq_survey_order)options->sort;
-    fq_input input = {.folder_fd = -1};
+    fq_input input = {0};
     fq_survey survey = {0};
+    fq_arena arena = {0};
+    const char **globs = fq_opt_values(&options->tensors, &arena);
     reply->color = (fq_color)options->common.color;
-    fq_status status = fq_session_open_input(&input, path, &no_files, reply, err);
+    fq_status status =
+        globs ? fq_session_open_input(&input, path, &no_files, reply, err) : fq_fail_memory(err);
     if (!status)
-        status = fq_survey_make(&survey, &input, options->tensor, order, &reply->warnings, err);
+        status = fq_survey_make(&survey, &input, globs, options->tensors.n, order, &reply->warnings,
+                                err);
     if (survey.scale_format && strcmp(survey.scale_format, "packed") == 0)
-        fq_session_warn_packed(&reply->warnings);
+        fq_session_warn_packed(&reply->warnings, "");
     if (!status && options->stats)
         status = read_stats(&survey, options, &input, reply, err);
     if (!status)
         status = report(&survey, options, &input, reply, err);
     fq_survey_free(&survey);
     fq_input_close(&input);
+    fq_arena_free(&arena);
     return status;
 }
 

@@ -43,7 +43,7 @@ extern const fq_command *const fq_commands[];
 // The command of that name, or NULL.
 const fq_command *fq_command_find(const char *name);
 
-// FQ_USAGE: there is no such command; names the nearest one.
+// FQ_USAGE: there is no such command; says what was most likely meant.
 fq_status fq_command_unknown(const char *name, fq_error *err);
 
 #endif

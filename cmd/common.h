@@ -8,7 +8,7 @@
 typedef struct fq_common_options {
     const char *device;
     uint32_t n_threads;     // 0: as many as the machine offers this process, 8 at most
-    uint64_t memory_nbytes; // 0: DEFAULT_MEMORY of common.c
+    uint64_t memory_nbytes; // 0: DEFAULT_MEMORY of common.c, more for many threads
     bool quiet;
     bool no_progress;
     bool json;
@@ -27,10 +27,7 @@ typedef struct fq_staging {
     size_t band_elements; // of the largest band, FQ_MIN_BAND_ELEMENTS at least
 } fq_staging;
 
-// The lanes and bands that stay within --memory. FQ_USAGE if not even one lane fits.
-fq_status fq_common_staging(fq_staging *out, const fq_common_options *options, fq_error *err);
-
-// FQ_USAGE unless --device is of the form auto, cpu, cuda or cuda:N[,M...].
-fq_status fq_common_check_device(const fq_common_options *options, fq_error *err);
+// The lanes and bands that stay within --memory.
+fq_staging fq_common_staging(const fq_common_options *options);
 
 #endif

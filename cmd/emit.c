@@ -73,6 +73,20 @@ void fq_emit_bool(fq_emit *emit, const char *key, bool value) {
 
 void fq_emit_null(fq_emit *emit, const char *key) { fq_emit_string(emit, key, NULL); }
 
+void fq_emit_strings(fq_emit *emit, const char *key, const char *const *values, size_t n) {
+    fq_emit_begin(emit, key, '[');
+    for (size_t i = 0; i < n; i++)
+        fq_emit_string(emit, NULL, values[i]);
+    fq_emit_end(emit, ']');
+}
+
+void fq_emit_u64s(fq_emit *emit, const char *key, const uint64_t *values, size_t n) {
+    fq_emit_begin(emit, key, '[');
+    for (size_t i = 0; i < n; i++)
+        fq_emit_u64(emit, NULL, values[i]);
+    fq_emit_end(emit, ']');
+}
+
 // Emits one event of a scan, and holds the key until its value comes.
 typedef struct copier {
     fq_emit *emit;

@@ -21,6 +21,8 @@ void fq_emit_u64(fq_emit *emit, const char *key, uint64_t value);
 void fq_emit_double(fq_emit *emit, const char *key, double value); // not finite: null
 void fq_emit_bool(fq_emit *emit, const char *key, bool value);
 void fq_emit_null(fq_emit *emit, const char *key);
+void fq_emit_strings(fq_emit *emit, const char *key, const char *const *values, size_t n);
+void fq_emit_u64s(fq_emit *emit, const char *key, const uint64_t *values, size_t n);
 
 // A value that is JSON text already, from a file: copied event by event. Infinity and NaN, which
 // JSON does not know, become strings; text that is no JSON becomes one string. text is

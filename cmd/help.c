@@ -16,13 +16,22 @@ const char *const fq_help_about[] = {
     NULL,
 };
 
-const fq_exit_code fq_help_exit_codes[] = {
+const fq_help_row fq_help_exit_codes[] = {
     {"0", "done"},
     {"2", "usage: unknown option, output exists, output is or lies in the input"},
     {"3", "bad input: wrong bytes, missing shard, already quantized, NaN or Inf"},
     {"4", "I/O: no such file, permission, read or write error, full disk, input changed"},
     {"5", "no usable device, or out of memory"},
     {"128+N", "stopped by signal N: 130 for SIGINT, 143 for SIGTERM"},
+    {0},
+};
+
+const fq_help_row fq_help_environment[] = {
+    {"NO_COLOR", "set and not empty: no colours, unless --color asks for them"},
+    {"COLUMNS",
+     "width of help texts and of the progress line (default: that of the terminal, or 80)"},
+    {"FP8Q_CPU", "avx512, avx2, neon or plain: the code to run on the CPU, instead of the fastest "
+                 "that it can; all give the same bytes"},
     {0},
 };
 
@@ -75,6 +84,16 @@ static void print_paragraphs(FILE *file, const char *const *paragraphs, size_t w
     }
 }
 
+static void print_rows(FILE *file, const char *title, const fq_help_row *rows, size_t column,
+                       size_t width) {
+    fputs(title, file);
+    for (; rows->term; rows++) {
+        char term[16];
+        snprintf(term, sizeof term, "  %s", rows->term);
+        print_entry(file, term, rows->meaning, column, width);
+    }
+}
+
 void fq_help_overview(FILE *file, uint32_t width) {
     fputs("Usage: fp8q COMMAND [OPTIONS] [ARGUMENT]\n\n", file);
     print_paragraphs(file, fq_help_about, width);
@@ -84,12 +103,8 @@ void fq_help_overview(FILE *file, uint32_t width) {
         snprintf(term, sizeof term, "  %s %s", (*command)->name, (*command)->operand);
         print_entry(file, term, (*command)->summary, 20, width);
     }
-    fputs("\nExit status:\n", file);
-    for (const fq_exit_code *row = fq_help_exit_codes; row->code; row++) {
-        char term[16];
-        snprintf(term, sizeof term, "  %s", row->code);
-        print_entry(file, term, row->meaning, 10, width);
-    }
+    print_rows(file, "\nExit status:\n", fq_help_exit_codes, 10, width);
+    print_rows(file, "\nEnvironment:\n", fq_help_environment, 12, width);
     putc('\n', file);
     print_wrapped(file,
                   "fp8q COMMAND --help describes a command, fp8q --version names the version.", 0,

@@ -6,17 +6,18 @@
 
 #include <stdio.h>
 
-// One line of the table of exit codes.
-typedef struct fq_exit_code {
-    const char *code;
+// One line of a table: a term, and what it means.
+typedef struct fq_help_row {
+    const char *term;
     const char *meaning;
-} fq_exit_code;
+} fq_help_row;
 
 // What fp8q is, in paragraphs; ends with NULL.
 extern const char *const fq_help_about[];
 
-// Ends with a zeroed row.
-extern const fq_exit_code fq_help_exit_codes[];
+// Exit codes, and the variables of the environment that fp8q reads. Both end with a zeroed row.
+extern const fq_help_row fq_help_exit_codes[];
+extern const fq_help_row fq_help_environment[];
 
 // "fp8q --help": the commands. width: columns to fill.
 void fq_help_overview(FILE *file, uint32_t width);

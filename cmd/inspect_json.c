@@ -26,10 +26,7 @@ static void emit_stats(fq_emit *emit, const fq_survey_row *row) {
 }
 
 static void emit_block(fq_emit *emit, const char *key, fq_block block) {
-    fq_emit_begin(emit, key, '[');
-    fq_emit_u64(emit, NULL, block.rows);
-    fq_emit_u64(emit, NULL, block.cols);
-    fq_emit_end(emit, ']');
+    fq_emit_u64s(emit, key, (const uint64_t[]){block.rows, block.cols}, 2);
 }
 
 static void emit_row(fq_emit *emit, const fq_survey_row *row, const fq_input *input) {
@@ -40,10 +37,7 @@ static void emit_row(fq_emit *emit, const fq_survey_row *row, const fq_input *in
     fq_emit_begin(emit, NULL, '{');
     fq_emit_string(emit, "name", tensor->name);
     fq_emit_string(emit, "dtype", fq_dtype_name(tensor->dtype));
-    fq_emit_begin(emit, "shape", '[');
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        fq_emit_u64(emit, NULL, tensor->shape[i]);
-    fq_emit_end(emit, ']');
+    fq_emit_u64s(emit, "shape", tensor->shape, tensor->rank);
     fq_emit_u64(emit, "nbytes", tensor->nbytes);
     fq_emit_string(emit, "file", fq_tensor_file(&input->checkpoint, tensor));
     fq_emit_string(emit, "role", roles[row->role]);
@@ -93,10 +87,7 @@ fq_status fq_inspect_json(const fq_survey *survey, const fq_input *input,
     for (size_t i = 0; i < survey->n; i++)
         emit_row(&emit, &survey->rows[i], input);
     fq_emit_end(&emit, ']');
-    fq_emit_begin(&emit, "warnings", '[');
-    for (size_t i = 0; i < warnings->n; i++)
-        fq_emit_string(&emit, NULL, warnings->lines[i]);
-    fq_emit_end(&emit, ']');
+    fq_emit_strings(&emit, "warnings", (const char *const *)warnings->lines, warnings->n);
     emit_summary(&emit, survey, input);
     fq_emit_end(&emit, '}');
     return fq_emit_finish(&emit, err);

@@ -27,13 +27,19 @@ static void print_stats(const fq_printer *printer, const fq_survey_row *row) {
 
 static void print_list(const fq_printer *printer, const fq_survey *survey) {
     char shape[FQ_SHAPE_TEXT], size[FQ_SIZE_TEXT];
+    const bool has_scales = survey->n_quantized > 0;
+    if (survey->n > 0) {
+        fq_print(printer, FQ_BOLD, "%-10s%9s  %-20s%s  NAME", "DTYPE", "SIZE", "SHAPE",
+                 has_scales ? "  ROLE   SCALES" : "");
+        fq_print_newline(printer);
+    }
     for (size_t i = 0; i < survey->n; i++) {
         const fq_survey_row *row = &survey->rows[i];
         const fq_tensor *tensor = row->tensor;
         fq_print_padded(printer, 10, fq_dtype_name(tensor->dtype));
         fq_print(printer, FQ_PLAIN, "%9s  ", fq_format_nbytes(size, tensor->nbytes));
         fq_print_padded(printer, 20, fq_format_shape(shape, tensor->shape, tensor->rank));
-        if (survey->n_quantized > 0)
+        if (has_scales)
             fq_print(printer, FQ_PLAIN, "  %-6s %-6s", role_text(row),
                      row->scale_format ? row->scale_format : "");
         fq_print_line(printer, "  %s", tensor->name);
@@ -42,6 +48,9 @@ static void print_list(const fq_printer *printer, const fq_survey *survey) {
 }
 
 static fq_status print_folded(const fq_printer *printer, const fq_survey *survey, fq_error *err) {
+    const fq_fold_item head = {.name = "NAME",
+                               .rest = survey->n_quantized > 0 ? "DTYPE SHAPE ROLE, SCALES"
+                                                               : "DTYPE SHAPE"};
     char shape[FQ_SHAPE_TEXT];
     fq_arena arena = {0};
     fq_fold_item *items = fq_arena_array(&arena, survey->n, sizeof *items);
@@ -58,7 +67,7 @@ static fq_status print_folded(const fq_printer *printer, const fq_survey *survey
         ok = items[i].rest != NULL;
     }
     const fq_status status =
-        ok ? fq_report_folded(printer, items, survey->n, err) : fq_fail_memory(err);
+        ok ? fq_report_folded(printer, &head, items, survey->n, err) : fq_fail_memory(err);
     fq_arena_free(&arena);
     return status;
 }

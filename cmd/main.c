@@ -26,8 +26,16 @@ fq_status fq_command_unknown(const char *name, fq_error *err) {
     size_t n = 0;
     for (const fq_command *const *command = fq_commands; *command; command++)
         names[n++] = (*command)->name;
+    if (*name && access(name, F_OK) == 0)
+        return fq_fail(err, FQ_USAGE,
+                       "unknown command \"%.64s\"; to convert the model of that name, run fp8q "
+                       "convert %s",
+                       name, name);
+    const char *nearest = fq_opt_nearest(names, n, name);
+    if (!nearest)
+        return fq_fail(err, FQ_USAGE, "unknown command \"%.64s\"; see fp8q --help", name);
     return fq_fail(err, FQ_USAGE, "unknown command \"%.64s\" (did you mean %s?); see fp8q --help",
-                   name, fq_opt_nearest(names, n, name));
+                   name, nearest);
 }
 
 static void print_messages(const fq_printer *printer, const char *prefix, fq_style style,
@@ -41,9 +49,7 @@ static void print_messages(const fq_printer *printer, const char *prefix, fq_sty
 }
 
 static void print_reply(const fq_reply *reply, const fq_error *err) {
-    static char buffer[1 << 16];
     const fq_printer printer = fq_printer_make(stderr, reply->color);
-    setvbuf(stderr, buffer, _IOFBF, sizeof buffer);
     print_messages(&printer, "fp8q: warning:", FQ_YELLOW, &reply->warnings);
     print_messages(&printer, "fp8q:", FQ_RED, &reply->faults);
     if (err->status) {
@@ -119,11 +125,12 @@ static void occupy_standard_streams(void) {
 }
 
 int main(int argc, char **argv) {
-    static char buffer[1 << 16];
+    static char buffers[2][1 << 16];
     fq_reply reply = {0};
     fq_error err = {0};
     occupy_standard_streams();
-    setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+    setvbuf(stdout, buffers[0], _IOFBF, sizeof buffers[0]);
+    setvbuf(stderr, buffers[1], _IOFBF, sizeof buffers[1]);
     fq_signals_catch();
     fq_status status = dispatch(argc, argv, &reply, &err);
     const fq_status flushed = flush_results(&err);

@@ -50,6 +50,15 @@ static void roff_command(FILE *file, const fq_command *command) {
     }
 }
 
+static void roff_rows(FILE *file, const char *title, const fq_help_row *rows) {
+    fprintf(file, ".SH \"%s\"\n", title);
+    for (; rows->term; rows++) {
+        fprintf(file, ".TP\n.B %s\n", rows->term);
+        roff_text(file, rows->meaning);
+        putc('\n', file);
+    }
+}
+
 static void roff_examples(FILE *file) {
     fputs(".SH EXAMPLES\n", file);
     for (const fq_command *const *command = fq_commands; *command; command++) {
@@ -78,13 +87,9 @@ void fq_help_man(FILE *file) {
     for (const fq_opt *opt = fq_common_table; opt->name; opt++)
         roff_option(file, opt);
     fputs(".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nwhat a command does and takes\n"
-          ".TP\n\\fB\\-\\-version\\fR\nthe version; without a command\n"
-          ".SH \"EXIT STATUS\"\n",
+          ".TP\n\\fB\\-\\-version\\fR\nthe version; without a command\n",
           file);
-    for (const fq_exit_code *row = fq_help_exit_codes; row->code; row++) {
-        fprintf(file, ".TP\n.B %s\n", row->code);
-        roff_text(file, row->meaning);
-        putc('\n', file);
-    }
+    roff_rows(file, "EXIT STATUS", fq_help_exit_codes);
+    roff_rows(file, "ENVIRONMENT", fq_help_environment);
     roff_examples(file);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert(FQ_OPT_MAX_COUNT == 1024, "describe_argument says so");
+static_assert(FQ_OPT_MAX_COUNT == 1024 && FQ_OPT_MIN_SIZE == 2 << 20, "describe_argument says so");
 
 typedef struct parser {
     fq_opt_parsed *out;
@@ -37,38 +37,52 @@ static fq_status fail_usage(const parser *p, const char *format, ...) {
     return fq_fail(p->err, FQ_USAGE, "%s: %s; see fp8q %s --help", name, text, name);
 }
 
-// The price of turning typed into name: letters left out are the commonest mistake, superfluous
-// ones the rarest. A name that begins with typed is what was meant.
-static size_t typing_distance(const char *typed, const char *name) {
-    enum { INSERT = 1, REPLACE = 2, DELETE = 3, MAX_NAME = 32 };
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+// Letters to leave out, put in, replace, or swap with their neighbours, to turn typed into name.
+static size_t edit_distance(const char *typed, const char *name) {
+    enum { MAX_NAME = 32 };
     const size_t n_typed = strlen(typed), n_name = strlen(name);
-    if (strncmp(typed, name, n_typed) == 0)
-        return 0;
     assert(n_name <= MAX_NAME);
-    size_t row[MAX_NAME + 1]; // prices from the typed letters so far to each beginning of name
+    // [k]: from the letters typed so far, from one less and from two less, to name's first k.
+    size_t rows[3][MAX_NAME + 1];
+    size_t *row = rows[0], *before = rows[1], *two_before = rows[2];
     for (size_t k = 0; k <= n_name; k++)
-        row[k] = k * INSERT;
-    for (size_t i = 0; i < n_typed; i++) {
-        size_t diagonal = row[0];
-        row[0] += DELETE;
-        for (size_t k = 0; k < n_name; k++) {
-            size_t best = diagonal + (typed[i] == name[k] ? 0 : REPLACE);
-            if (row[k] + INSERT < best)
-                best = row[k] + INSERT;
-            if (row[k + 1] + DELETE < best)
-                best = row[k + 1] + DELETE;
-            diagonal = row[k + 1];
-            row[k + 1] = best;
+        row[k] = k;
+    for (size_t i = 1; i <= n_typed; i++) {
+        size_t *const reused = two_before;
+        two_before = before;
+        before = row;
+        row = reused;
+        row[0] = i;
+        for (size_t k = 1; k <= n_name; k++) {
+            const bool same = typed[i - 1] == name[k - 1];
+            row[k] = least(before[k - 1] + !same, least(before[k], row[k - 1]) + 1);
+            if (i > 1 && k > 1 && typed[i - 1] == name[k - 2] && typed[i - 2] == name[k - 1])
+                row[k] = least(row[k], two_before[k - 2] + 1);
         }
     }
     return row[n_name];
 }
 
+// A guess may be followed blindly: one slip in three letters is the most, which leaves --force to
+// those who nearly typed it. The beginning of a long name stands for all of it.
+static bool is_near(const char *typed, const char *name, size_t distance) {
+    enum { LETTERS_PER_SLIP = 3, MIN_BEGINNING = 3, LONG_NAME = 6 };
+    const size_t n_typed = strlen(typed), n_name = strlen(name);
+    return distance <= n_name / LETTERS_PER_SLIP ||
+           (n_typed >= MIN_BEGINNING && n_name >= LONG_NAME && strncmp(typed, name, n_typed) == 0);
+}
+
 const char *fq_opt_nearest(const char *const *names, size_t n, const char *typed) {
-    const char *nearest = names[0];
-    for (size_t i = 1; i < n; i++) {
-        if (typing_distance(typed, names[i]) < typing_distance(typed, nearest))
+    const char *nearest = NULL;
+    size_t nearest_distance = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t distance = edit_distance(typed, names[i]);
+        if (is_near(typed, names[i], distance) && (!nearest || distance < nearest_distance)) {
             nearest = names[i];
+            nearest_distance = distance;
+        }
     }
     return nearest;
 }
@@ -83,8 +97,10 @@ static fq_status fail_unknown(const parser *p, const char *typed) {
             names[n++] = opt->name;
         }
     }
-    return fail_usage(p, "unknown option --%s (did you mean --%s?)", typed,
-                      fq_opt_nearest(names, n, typed));
+    const char *nearest = fq_opt_nearest(names, n, typed);
+    if (!nearest)
+        return fail_usage(p, "unknown option --%s", typed);
+    return fail_usage(p, "unknown option --%s (did you mean --%s?)", typed, nearest);
 }
 
 static const fq_opt *find_name(const fq_command *command, const char *name, size_t n) {
@@ -148,7 +164,7 @@ static bool parse_size(uint64_t *out, const char *text) {
     static const char letters[] = "KMGT";
     const char *end;
     uint64_t value;
-    if (!parse_digits(&value, text, &end) || value < 1)
+    if (!parse_digits(&value, text, &end))
         return false;
     uint64_t unit = 1;
     if (*end) {
@@ -162,7 +178,7 @@ static bool parse_size(uint64_t *out, const char *text) {
     if (value > UINT64_MAX / unit)
         return false;
     *out = value * unit;
-    return true;
+    return *out >= FQ_OPT_MIN_SIZE;
 }
 
 static bool parse_float(float *out, const char *text) {
@@ -171,6 +187,24 @@ static bool parse_float(float *out, const char *text) {
         return false;
     *out = strtof(text, &end);
     return *end == '\0' && isfinite(*out) && *out >= 0.0f;
+}
+
+// "0", "0,1,3": numbers joined by commas.
+static bool is_number_list(const char *text) {
+    for (;;) {
+        const size_t n = strspn(text, "0123456789");
+        if (n == 0)
+            return false;
+        if (text[n] != ',')
+            return text[n] == '\0';
+        text += n + 1;
+    }
+}
+
+static bool is_device(const char *text) {
+    static const char cuda[] = "cuda:";
+    return strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0 ||
+           (strncmp(text, cuda, strlen(cuda)) == 0 && is_number_list(text + strlen(cuda)));
 }
 
 // Room for as many items as there are arguments: taken once, at the first item.
@@ -189,9 +223,11 @@ static const char *describe_argument(const fq_opt *opt) {
     case FQ_OPT_COUNT:
         return "a number from 1 to 1024";
     case FQ_OPT_SIZE:
-        return "a size such as 512M or 2G";
+        return "a size of 2M or more, such as 512M or 2G";
     case FQ_OPT_FLOAT:
-        return "a number, 0 or more";
+        return "a number from 0 to 3.4e38";
+    case FQ_OPT_DEVICE:
+        return "auto, cpu, cuda or cuda:N[,M...]";
     default:
         return opt->argument;
     }
@@ -213,6 +249,10 @@ static fq_status store(parser *p, const fq_opt *opt, const char *value) {
         break;
     case FQ_OPT_STRING:
         *(const char **)target = value;
+        break;
+    case FQ_OPT_DEVICE:
+        *(const char **)target = value;
+        ok = is_device(value);
         break;
     case FQ_OPT_CHOICE:
         *(int *)target = find_choice(opt->argument, value);
@@ -238,7 +278,9 @@ static fq_status store(parser *p, const fq_opt *opt, const char *value) {
 static fq_status take_long(parser *p, const char *text) {
     const size_t n = strcspn(text, "=");
     const char *value = text[n] ? text + n + 1 : NULL;
-    if (n == strlen("help") && memcmp(text, "help", n) == 0 && !value) {
+    if (n == strlen("help") && memcmp(text, "help", n) == 0) {
+        if (value)
+            return fail_usage(p, "--help takes no value");
         p->out->help = true;
         return FQ_OK;
     }
@@ -314,4 +356,11 @@ fq_status fq_opt_parse(fq_opt_parsed *out, const fq_command *command, void *opti
     if (!out->operand && !p.alone && command->operand[0] != '[')
         return fail_usage(&p, "%s is missing", command->operand);
     return FQ_OK;
+}
+
+const char **fq_opt_values(const fq_opt_list *list, fq_arena *arena) {
+    const char **values = fq_arena_array(arena, list->n, sizeof *values);
+    for (size_t i = 0; values && i < list->n; i++)
+        values[i] = list->items[i].value;
+    return values;
 }

@@ -16,12 +16,14 @@ typedef enum fq_opt_kind {
     FQ_OPT_STRING, // const char *, borrowed from argv
     FQ_OPT_CHOICE, // int: which of the argument's alternatives, "auto|always|never", from 0
     FQ_OPT_COUNT,  // uint32_t, 1 to FQ_OPT_MAX_COUNT
-    FQ_OPT_SIZE,  // uint64_t bytes, at least 1: digits, and K, M, G, T, KiB.. (1024) or KB.. (1000)
-    FQ_OPT_FLOAT, // float, finite and not negative
-    FQ_OPT_LIST,  // fq_opt_list: repeatable; several options may share one list
+    FQ_OPT_SIZE,   // uint64_t bytes, FQ_OPT_MIN_SIZE or more: digits, and K, M, G, T, KiB.. (1024)
+                   // or KB.. (1000)
+    FQ_OPT_FLOAT,  // float, finite and not negative
+    FQ_OPT_DEVICE, // const char *, borrowed from argv: auto, cpu, cuda or cuda:N[,M...]
+    FQ_OPT_LIST,   // fq_opt_list: repeatable; several options may share one list
 } fq_opt_kind;
 
-enum { FQ_OPT_MAX_COUNT = 1024 };
+enum { FQ_OPT_MAX_COUNT = 1024, FQ_OPT_MIN_SIZE = 2 << 20 };
 
 // One option. A table of them ends with a zeroed row.
 typedef struct fq_opt {
@@ -58,7 +60,10 @@ struct fq_command;
 fq_status fq_opt_parse(fq_opt_parsed *out, const struct fq_command *command, void *options,
                        fq_arena *arena, int argc, char *const *argv, fq_error *err);
 
-// The one of names[n] that a user most likely meant by typed.
+// The values of list alone: [list->n], in arena's memory, never NULL but for want of it.
+const char **fq_opt_values(const fq_opt_list *list, fq_arena *arena);
+
+// The one of names[n] that a user most likely meant by typed; NULL if none is near.
 const char *fq_opt_nearest(const char *const *names, size_t n, const char *typed);
 
 #endif

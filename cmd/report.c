@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-fq_status fq_report_folded(const fq_printer *printer, const fq_fold_item *items, size_t n,
-                           fq_error *err) {
+fq_status fq_report_folded(const fq_printer *printer, const fq_fold_item *head,
+                           const fq_fold_item *items, size_t n, fq_error *err) {
     enum { MAX_COLUMN = 72 }; // longer patterns stand out alone
     fq_arena arena = {0};
     fq_fold_line *lines = NULL;
@@ -18,6 +18,10 @@ fq_status fq_report_folded(const fq_printer *printer, const fq_fold_item *items,
         const size_t width = fq_escape_width(lines[i].pattern, strlen(lines[i].pattern));
         if (width > column && width <= MAX_COLUMN)
             column = width;
+    }
+    if (head && n_lines > 0) {
+        fq_print(printer, FQ_BOLD, "%8s  %-*s%s", "COUNT", (int)column + 2, head->name, head->rest);
+        fq_print_newline(printer);
     }
     for (size_t i = 0; i < n_lines; i++) {
         fq_print(printer, FQ_PLAIN, "%8" PRIu64 "  ", lines[i].n);
@@ -67,7 +71,7 @@ static fq_status print_rows(const fq_printer *printer, const fq_session *session
     if (!items || (n > 0 && !items[n - 1].rest))
         status = fq_fail_memory(err);
     else
-        status = fq_report_folded(printer, items, n, err);
+        status = fq_report_folded(printer, NULL, items, n, err);
     fq_arena_free(&arena);
     return status;
 }
@@ -86,7 +90,7 @@ static fq_status print_dropped(const fq_printer *printer, const fq_plan *plan, f
         fq_print(printer, FQ_BOLD, "Left out");
         fq_print_line(printer, ": %zu tensor%s for FP8 inference only", plan->n_dropped,
                       fq_plural(plan->n_dropped));
-        status = fq_report_folded(printer, items, plan->n_dropped, err);
+        status = fq_report_folded(printer, NULL, items, plan->n_dropped, err);
     }
     fq_arena_free(&arena);
     return status;
@@ -104,6 +108,11 @@ static void print_changed(const fq_printer *printer, const fq_session *session,
                       tally->n_quantized, fq_plural(tally->n_quantized), in, out,
                       fq_format_nbytes(scales, tally->scale_nbytes),
                       fq_scale_format_name(session->plan.scale_format));
+        if (tally->n_split > 0)
+            fq_print_line(printer,
+                          "Split: %" PRIu64 " fused expert tensor%s into %" PRIu64 " matri%s",
+                          tally->n_split, fq_plural(tally->n_split), tally->n_split_matrices,
+                          tally->n_split_matrices == 1 ? "x" : "ces");
     } else {
         fq_print(printer, FQ_BOLD, "Cast back");
         fq_print_line(printer, ": %" PRIu64 " tensor%s, %s -> %s", tally->n_quantized,
@@ -217,6 +226,8 @@ fq_status fq_report_request(const fq_request *request, fq_reply *reply, fq_error
         status = fq_report_json(&session, reply, err);
     else if (!status && (request->dry_run || !request->common->quiet))
         status = report_text(&session, err);
+    if (!status && request->dry_run)
+        status = fq_session_check_output(&session, err);
     fq_session_close(&session);
     return status;
 }

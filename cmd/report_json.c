@@ -11,13 +11,6 @@ static const char *action_name(fq_action action) {
     return names[action];
 }
 
-static void emit_shape(fq_emit *emit, const char *key, const fq_tensor *tensor) {
-    fq_emit_begin(emit, key, '[');
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        fq_emit_u64(emit, NULL, tensor->shape[i]);
-    fq_emit_end(emit, ']');
-}
-
 // What was counted; null after a dry run, which counts nothing.
 static void emit_counts(fq_emit *emit, const fq_session *session, const fq_step_counts *counts) {
     const struct {
@@ -44,7 +37,7 @@ static void emit_tensor(fq_emit *emit, const fq_session *session, const fq_step 
     fq_emit_string(emit, "name", tensor->name);
     fq_emit_string(emit, "action", action);
     fq_emit_string(emit, "reason", step->reason);
-    emit_shape(emit, "shape", tensor);
+    fq_emit_u64s(emit, "shape", tensor->shape, tensor->rank);
     fq_emit_string(emit, "dtype_in", fq_dtype_name(step->source->dtype));
     fq_emit_string(emit, "dtype_out", fq_dtype_name(step->target->dtype));
     emit_counts(emit, session, counts);
@@ -89,13 +82,6 @@ static void emit_rows(fq_emit *emit, const fq_session *session) {
     fq_emit_end(emit, ']');
 }
 
-static void emit_strings(fq_emit *emit, const char *key, const char *const *strings, size_t n) {
-    fq_emit_begin(emit, key, '[');
-    for (size_t i = 0; i < n; i++)
-        fq_emit_string(emit, NULL, strings[i]);
-    fq_emit_end(emit, ']');
-}
-
 static void emit_run(fq_emit *emit, const fq_session *session) {
     if (session->device) {
         fq_emit_double(emit, "seconds", session->seconds);
@@ -135,8 +121,9 @@ fq_status fq_report_json(const fq_session *session, const fq_reply *reply, fq_er
     fq_emit_string(&emit, "output", session->output_path);
     fq_emit_bool(&emit, "dry_run", session->request->dry_run);
     emit_rows(&emit, session);
-    emit_strings(&emit, "dropped", session->plan.dropped, session->plan.n_dropped);
-    emit_strings(&emit, "warnings", (const char *const *)reply->warnings.lines, reply->warnings.n);
+    fq_emit_strings(&emit, "dropped", session->plan.dropped, session->plan.n_dropped);
+    fq_emit_strings(&emit, "warnings", (const char *const *)reply->warnings.lines,
+                    reply->warnings.n);
     emit_summary(&emit, session);
     fq_emit_end(&emit, '}');
     return fq_emit_finish(&emit, err);

@@ -13,24 +13,27 @@
 #include <string.h>
 #include <time.h>
 
-fq_status fq_session_check_faults(const fq_reply *reply, fq_error *err) {
-    const size_t n = reply->faults.n + reply->faults.n_lost;
-    if (n == 0)
+fq_status fq_session_check_faults(fq_reply *reply, fq_error *err) {
+    fq_messages *faults = &reply->faults;
+    if (faults->n + faults->n_lost == 0)
         return FQ_OK;
-    return fq_fail(err, FQ_BAD_INPUT, "%zu fault%s in the input", n, fq_plural(n));
+    if (faults->n != 1 || faults->n_lost > 0)
+        return fq_fail(err, FQ_BAD_INPUT, "%zu faults in the input", faults->n + faults->n_lost);
+    fq_fail(err, FQ_BAD_INPUT, "%s", faults->lines[0]);
+    fq_messages_free(faults);
+    return FQ_BAD_INPUT;
 }
 
 fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,
                                 fq_reply *reply, fq_error *err) {
-    const char **globs = calloc(include_files->n + 1, sizeof *globs);
-    if (!globs)
-        return fq_fail_memory(err);
-    for (size_t i = 0; i < include_files->n; i++)
-        globs[i] = include_files->items[i].value;
-    const fq_input_options options = {.include_files = globs, .n_include_files = include_files->n};
+    fq_arena arena = {0};
+    const fq_input_options options = {.include_files = fq_opt_values(include_files, &arena),
+                                      .n_include_files = include_files->n};
     const fq_status status =
-        fq_input_open(out, path, &options, &reply->faults, &reply->warnings, err);
-    free(globs);
+        options.include_files
+            ? fq_input_open(out, path, &options, &reply->faults, &reply->warnings, err)
+            : fq_fail_memory(err);
+    fq_arena_free(&arena);
     return status ? status : fq_session_check_faults(reply, err);
 }
 
@@ -84,8 +87,8 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
         status =
             fq_plan_quantize(&session->plan, checkpoint, model, &options, faults, warnings, err);
     } else {
-        status =
-            fq_plan_dequantize(&session->plan, checkpoint, model, request->dequantize, faults, err);
+        status = fq_plan_dequantize(&session->plan, checkpoint, model, request->dequantize, faults,
+                                    warnings, err);
     }
     if (!status)
         status = fq_session_check_faults(reply, err);
@@ -94,7 +97,8 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
     return status;
 }
 
-// Bad scales are found before anything is written. They are not in the headers, but small.
+// Bad scales are found before anything is written. They are not in the headers, but small; on a
+// slow disk they take a while all the same, so that an OUTPUT in the way is found before.
 static fq_status check_scales(const fq_session *session, fq_reply *reply, fq_error *err) {
     const fq_status status = fq_scale_check(&session->plan, session->staging.n_lanes,
                                             &fq_signals_caught, &reply->faults, err);
@@ -152,7 +156,7 @@ static fq_status write_companions(const fq_session *session, fq_output *output, 
     const fq_request *request = session->request;
     if (!session->input.checkpoint.is_folder)
         return FQ_OK;
-    const bool whole_model = request->quantize || !request->dequantize->tensor_glob;
+    const bool whole_model = request->quantize || request->dequantize->n_globs == 0;
     fq_status status = FQ_OK;
     if (whole_model)
         status = fq_output_copy_side_files(output, &session->input, err);
@@ -193,10 +197,12 @@ static fq_status run_on_device(fq_session *session, const fq_backend *backend, f
 // Finished shards are worth keeping where the run could not help it.
 static void abandon(fq_session *session, fq_output *output, fq_status status, fq_reply *reply) {
     const bool keep = status == FQ_IO || status == FQ_DEVICE || status == FQ_CANCELLED;
-    if (fq_output_abandon(output, keep))
+    const size_t n_kept = fq_output_abandon(output, keep);
+    if (n_kept > 0)
         fq_messages_add(&reply->notes,
-                        "%s.partial: finished shards are kept there; --force starts afresh",
-                        session->output_path);
+                        "%s.partial: is left behind with %zu finished shard%s; delete it, or run "
+                        "again with --force",
+                        session->output_path, n_kept, fq_plural(n_kept));
 }
 
 static fq_status check_cancelled(fq_error *err) {
@@ -205,10 +211,22 @@ static fq_status check_cancelled(fq_error *err) {
     return fq_fail(err, FQ_CANCELLED, "interrupted");
 }
 
+static fq_output_options output_options(const fq_session *session) {
+    return (fq_output_options){.force = session->request->force,
+                               .needed_nbytes = session->plan.bytes_out};
+}
+
+fq_status fq_session_check_output(const fq_session *session, fq_error *err) {
+    const fq_output_options options = output_options(session);
+    const fq_backend *backend = NULL;
+    const fq_status status = fq_backend_find(&backend, session->request->common->device, err);
+    return status ? status
+                  : fq_output_examine(session->output_path, &session->input, &options, err);
+}
+
 static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
     const fq_request *request = session->request;
-    const fq_output_options options = {.force = request->force,
-                                       .needed_nbytes = session->plan.bytes_out};
+    const fq_output_options options = output_options(session);
     const fq_backend *backend = NULL;
     fq_output *output = NULL;
     fq_status status = fq_backend_find(&backend, request->common->device, err);
@@ -243,9 +261,11 @@ static double now_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void fq_session_warn_packed(fq_messages *warnings) {
-    fq_messages_add(warnings, "packed scales are DeepGEMM's own operand: no engine loads them from "
-                              "a folder yet; --scale-format pow2 serves Hopper and Blackwell");
+void fq_session_warn_packed(fq_messages *warnings, const char *cure) {
+    fq_messages_add(warnings,
+                    "packed scales are DeepGEMM's own operand: no engine loads them from a folder "
+                    "yet%s",
+                    cure);
 }
 
 static void add_plan_warnings(const fq_session *session, fq_reply *reply) {
@@ -257,23 +277,24 @@ fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *r
                          fq_error *err) {
     const double start = now_seconds();
     out->request = request;
-    fq_status status = fq_common_check_device(request->common, err);
-    if (!status)
-        status = fq_common_staging(&out->staging, request->common, err);
-    if (!status)
-        status = fq_session_open_input(&out->input, request->input_path, &request->include_files,
-                                       reply, err);
+    out->staging = fq_common_staging(request->common);
+    fq_status status = fq_session_open_input(&out->input, request->input_path,
+                                             &request->include_files, reply, err);
     if (!status)
         status = fq_session_plan(out, NULL, 0, reply, err);
-    if (!status && request->dequantize)
-        status = check_scales(out, reply, err);
     if (!status)
         status = choose_output(out, err);
+    // A dry run shows its plan first: the caller then asks for this check.
+    if (!status && !request->dry_run)
+        status = fq_session_check_output(out, err);
+    if (!status && request->dequantize)
+        status = check_scales(out, reply, err);
     if (!status && !request->dry_run)
         status = write_output(out, reply, err);
     add_plan_warnings(out, reply);
     if (!status && request->quantize && out->plan.scale_format == FQ_SCALE_PACKED)
-        fq_session_warn_packed(&reply->warnings);
+        fq_session_warn_packed(&reply->warnings,
+                               "; --scale-format pow2 serves Hopper and Blackwell");
     out->seconds = now_seconds() - start;
     return status;
 }

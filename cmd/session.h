@@ -38,17 +38,23 @@ typedef struct fq_session {
 } fq_session;
 
 // Carries out a request. Warnings, and faults in the input, go to reply. Zeroed *out before;
-// fq_session_close it after any outcome. Unless FQ_OK, nothing stands at the output's name.
+// fq_session_close it after any outcome. Unless FQ_OK, what stood at the output's
+// name before stands there still, one case of fq_output_commit aside.
 fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *reply,
                          fq_error *err);
 
 void fq_session_close(fq_session *session);
 
-// Adds the warning that packed scales deserve: no engine loads them from a folder yet.
-void fq_session_warn_packed(fq_messages *warnings);
+// Says of a dry run what the run would now be refused for, before it writes. FQ_USAGE, FQ_IO or
+// FQ_DEVICE.
+fq_status fq_session_check_output(const fq_session *session, fq_error *err);
 
-// FQ_BAD_INPUT with a line that counts reply's faults, if there are any.
-fq_status fq_session_check_faults(const fq_reply *reply, fq_error *err);
+// Adds the warning that packed scales deserve: no engine loads them from a folder yet. cure: "", or
+// "; " and what to do.
+void fq_session_warn_packed(fq_messages *warnings, const char *cure);
+
+// FQ_BAD_INPUT if reply lists faults: a lone one becomes the error itself, several are counted.
+fq_status fq_session_check_faults(fq_reply *reply, fq_error *err);
 
 // Opens a request's input; faults are listed in reply and end with FQ_BAD_INPUT.
 fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,

@@ -11,8 +11,11 @@ enum { N_STOPPING = sizeof stopping / sizeof stopping[0] };
 
 static void stop(int signal_number) {
     __atomic_store_n(&fq_signals_caught, signal_number, __ATOMIC_RELAXED);
-    for (size_t i = 0; i < N_STOPPING; i++)
-        signal(stopping[i], SIG_DFL);
+    for (size_t i = 0; i < N_STOPPING; i++) {
+        struct sigaction old;
+        if (sigaction(stopping[i], NULL, &old) == 0 && old.sa_handler == stop)
+            signal(stopping[i], SIG_DFL);
+    }
 }
 
 void fq_signals_catch(void) {

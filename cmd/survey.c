@@ -3,7 +3,6 @@
 
 #include "formats/config.h"
 #include "lib/glob.h"
-#include "lib/names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,9 +98,7 @@ static const char *name_format(const fq_pair *pair, const char *f32_format) {
 // ---- Rows
 
 static fq_role role_of(const fq_tensor *tensor, const fq_pair *pair) {
-    if (pair ? pair->scale == tensor
-             : fq_has_suffix(tensor->name, "weight_scale_inv") ||
-                   fq_has_suffix(tensor->name, "weight_scale"))
+    if (pair ? pair->scale == tensor : fq_is_scale_name(tensor->name))
         return FQ_ROLE_SCALE;
     return tensor->dtype == FQ_F8_E4M3 ? FQ_ROLE_WEIGHT : FQ_ROLE_OTHER;
 }
@@ -161,8 +158,18 @@ static fq_status find_config(fq_survey *survey, const fq_input *input, fq_error 
     return FQ_OK;
 }
 
-fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *glob,
-                         fq_survey_order order, fq_messages *warnings, fq_error *err) {
+static void warn_unmatched(const fq_survey *survey, const fq_checkpoint *checkpoint,
+                           const char *glob, fq_messages *warnings) {
+    for (size_t i = 0; i < survey->n; i++) {
+        if (fq_glob_match(glob, survey->rows[i].tensor->name))
+            return;
+    }
+    fq_messages_add(warnings, "%s: no tensor matches --tensor %s", checkpoint->path, glob);
+}
+
+fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *const *globs,
+                         size_t n_globs, fq_survey_order order, fq_messages *warnings,
+                         fq_error *err) {
     const fq_checkpoint *checkpoint = &input->checkpoint;
     out->rows = fq_arena_array(&out->arena, checkpoint->n_tensors, sizeof *out->rows);
     if (!out->rows)
@@ -175,9 +182,11 @@ fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *glob
         return status;
     const char *f32_format = name_f32_format(out, input, warnings);
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        if (!glob || fq_glob_match(glob, checkpoint->by_name[i]->name))
+        if (n_globs == 0 || fq_glob_match_any(globs, n_globs, checkpoint->by_name[i]->name))
             add_row(out, checkpoint->by_name[i], out->pairing.pair_of[i], f32_format);
     }
+    for (size_t i = 0; i < n_globs; i++)
+        warn_unmatched(out, checkpoint, globs[i], warnings);
     if (order == FQ_SORT_SIZE)
         qsort(out->rows, out->n, sizeof *out->rows, compare_sizes);
     else if (order == FQ_SORT_DTYPE)

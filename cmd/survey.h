@@ -40,10 +40,12 @@ typedef struct fq_survey {
     fq_arena arena; // owns the above, but for config
 } fq_survey;
 
-// Surveys the tensors of input whose names match glob (NULL: all). What is wrong with scales is a
-// warning. Zeroed *out before; fq_survey_free it after any outcome. input is borrowed.
-fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *glob,
-                         fq_survey_order order, fq_messages *warnings, fq_error *err);
+// Surveys the tensors of input whose names match one of globs[n_globs] (none: all). What is wrong
+// with scales is a warning, as is a glob that matches nothing. Zeroed *out before; fq_survey_free
+// it after any outcome. input is borrowed.
+fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *const *globs,
+                         size_t n_globs, fq_survey_order order, fq_messages *warnings,
+                         fq_error *err);
 
 // Reads the values of all rows into their stats. *bytes_read is added to atomically.
 fq_status fq_survey_read_stats(fq_survey *survey, const fq_input *input, uint64_t *bytes_read,

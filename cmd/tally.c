@@ -25,19 +25,10 @@ const fq_step *fq_row_step(const fq_row *row, const fq_plan *plan, size_t i) {
     return &plan->shards[row->shard].steps[row->first + i];
 }
 
-static void add_counts(fq_step_counts *sum, const fq_step_counts *counts) {
-    sum->quantize.saturated += counts->quantize.saturated;
-    sum->quantize.flushed_to_zero += counts->quantize.flushed_to_zero;
-    sum->quantize.zero_blocks += counts->quantize.zero_blocks;
-    sum->quantize.floored_blocks += counts->quantize.floored_blocks;
-    sum->dequantize.saturated += counts->dequantize.saturated;
-    sum->dequantize.nan_codes += counts->dequantize.nan_codes;
-}
-
 fq_step_counts fq_row_counts(const fq_row *row, const fq_session *session, size_t i, size_t n) {
     fq_step_counts sum = {0};
     for (size_t k = i; session->counts && k < i + n; k++)
-        add_counts(&sum, &session->counts[row->shard][row->first + k]);
+        fq_step_counts_add(&sum, &session->counts[row->shard][row->first + k]);
     return sum;
 }
 
@@ -51,7 +42,7 @@ static void add_matrix(fq_tally *tally, const fq_step *step, const fq_step_count
     tally->quantized_nbytes_in += n * fq_dtype_bits(step->source->dtype) / 8;
     tally->quantized_nbytes_out += n * fq_dtype_bits(step->target->dtype) / 8;
     tally->scale_nbytes += step->target_scale ? step->target_scale->nbytes : 0;
-    add_counts(&tally->counts, counts);
+    fq_step_counts_add(&tally->counts, counts);
     const double share = n ? (double)counts->quantize.flushed_to_zero / (double)n : 0;
     if (share > tally->most_flushed_share) {
         tally->most_flushed_share = share;
@@ -70,6 +61,8 @@ void fq_tally_session(fq_tally *out, const fq_session *session) {
             continue;
         }
         out->n_quantized += first->split ? row.n : 1;
+        out->n_split += first->split;
+        out->n_split_matrices += first->split ? row.n : 0;
         for (size_t i = 0; i < row.n; i++) {
             const fq_step_counts counts = fq_row_counts(&row, session, i, 1);
             add_matrix(out, fq_row_step(&row, &session->plan, i), &counts);
@@ -86,9 +79,9 @@ void fq_tally_warn(const fq_session *session, fq_messages *warnings) {
         const fq_step_counts counts = fq_row_counts(&row, session, 0, row.n);
         any_quantized = any_quantized || step->action != FQ_COPY;
         if (counts.dequantize.nan_codes > 0)
-            fq_messages_add(warnings, "%s: %s: holds %" PRIu64 " NaN codes, which stay NaN",
+            fq_messages_add(warnings, "%s: %s: holds %" PRIu64 " NaN code%s; NaN stays NaN",
                             fq_tensor_file(checkpoint, step->source), step->source->name,
-                            counts.dequantize.nan_codes);
+                            counts.dequantize.nan_codes, fq_plural(counts.dequantize.nan_codes));
     }
     if (!any_quantized)
         fq_messages_add(warnings, "%s: no tensor is quantized; the reasons are listed",

@@ -20,8 +20,9 @@ const fq_step *fq_row_step(const fq_row *row, const fq_plan *plan, size_t i);
 fq_step_counts fq_row_counts(const fq_row *row, const fq_session *session, size_t i, size_t n);
 
 typedef struct fq_tally {
-    uint64_t n_quantized; // weights written as FP8, or cast back
-    uint64_t n_kept;      // copied
+    uint64_t n_quantized;               // weights written as FP8, or cast back
+    uint64_t n_split, n_split_matrices; // fused expert tensors, and what is cut out of them
+    uint64_t n_kept;                    // copied
     uint64_t quantized_nbytes_in, quantized_nbytes_out;
     uint64_t scale_nbytes; // written
     uint64_t kept_nbytes;

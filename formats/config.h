@@ -6,7 +6,8 @@
 #include "lib/plan.h"
 
 // Reads what fq_model holds from the text of config.json: each key from the top level or, where it
-// is absent there, from text_config. Strings live in arena. file is the name for messages.
+// is absent there, from text_config. quantization_config is also taken, first come, from any other
+// object (thinker_config.text_config). Strings live in arena. file is the name for messages.
 // What fq_json_parse refuses (Infinity and NaN are taken), a top level that is no object, and
 // values of the wrong type under the keys it reads are FQ_BAD_INPUT, naming the key. null, 0
 // and "" count as absent, and so does a list under the two sizes: some models give one value per
@@ -25,15 +26,16 @@ fq_status fq_config_quantization(char **out, const fq_plan *plan, uint32_t inden
 fq_status fq_config_with_quantization(char **out, size_t *out_nbytes, const char *text,
                                       size_t nbytes, const fq_plan *plan, fq_error *err);
 
-// The text of a valid config.json without quantization_config, at the top level and in
-// text_config; a torch_dtype or dtype there that names a float8 type becomes `dtype`'s name
-// (BF16, F16 or F32). Every other byte is unchanged: what with_quantization added is gone without
-// a trace. *out is owned by the caller (free).
+// The text of a valid config.json without quantization_config, at any depth; a torch_dtype or dtype
+// that names a float8 type becomes `dtype`'s name (BF16, F16 or F32). Every other byte is
+// unchanged: what with_quantization added is gone without a trace. *out is owned by the caller
+// (free).
 fq_status fq_config_without_quantization(char **out, size_t *out_nbytes, const char *text,
                                          size_t nbytes, fq_dtype dtype, fq_error *err);
 
-// Finds the object quantization_config in the text of a valid config.json, at the top level or else
-// in text_config: *out_nbytes of text from *out, borrowed from text. *out is NULL if there is none.
+// Finds the object quantization_config in the text of a valid config.json, at the top level, else
+// in text_config, else the first anywhere: *out_nbytes of text from *out, borrowed from text. *out
+// is NULL if there is none.
 fq_status fq_config_find_quantization(const char **out, size_t *out_nbytes, const char *text,
                                       size_t nbytes, fq_error *err);
 

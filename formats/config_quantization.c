@@ -2,11 +2,10 @@
 #include "config_style.h"
 
 #include "config.h"
+#include "lib/scale.h"
 
 #include <assert.h>
 #include <string.h>
-
-enum { BLOCK = 128 }; // rows, and columns: the only block that convert makes
 
 void fq_config_put_break(fq_json_text *out, const fq_config_style *style, uint32_t level,
                          bool is_first) {
@@ -67,7 +66,7 @@ void fq_config_put_quantization(fq_json_text *out, const fq_config_style *style,
     writer list = open_container(out, style, 3, "[");
     for (int i = 0; i < 2; i++) {
         next_member(&list);
-        fq_json_put_u64(out, BLOCK);
+        fq_json_put_u64(out, FQ_BLOCK_SIZE);
     }
     close_container(&list, "]");
     if (fq_scale_format_is_ue8m0(plan->scale_format))

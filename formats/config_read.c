@@ -1,4 +1,5 @@
-// Reads config.json: the few keys that matter, from text_config and then from the top level.
+// Reads config.json: the few keys that matter, from text_config and then from the top level, and
+// quantization_config wherever it is.
 #include "config.h"
 
 #include "json_tree.h"
@@ -85,6 +86,18 @@ static fq_status read_level(fq_model *out, fq_arena *arena, const fq_json_object
     return status;
 }
 
+// The first object quantization_config below in, in the order of the text; NULL if there is none.
+static const cJSON *find_quant(const cJSON *in) {
+    const cJSON *item, *found = NULL;
+    cJSON_ArrayForEach(item, in) {
+        const bool is_quant = item->string && strcmp(item->string, "quantization_config") == 0;
+        found = !is_quant ? find_quant(item) : cJSON_IsObject(item) ? item : NULL;
+        if (found)
+            break;
+    }
+    return found;
+}
+
 fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_t nbytes,
                          const char *file, fq_error *err) {
     const fq_json_tree_options options = {.scan = {.file = file, .allow_constants = true}};
@@ -102,6 +115,10 @@ fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_
         status = read_level(&model, arena, &inner, err);
     if (status == FQ_OK)
         status = read_level(&model, arena, &top, err);
+    const fq_json_object nested = {
+        .node = find_quant(root), .file = file, .path = "quantization_config."};
+    if (status == FQ_OK && !model.quant.present && nested.node)
+        status = read_quant(&model.quant, arena, &nested, err);
     cJSON_Delete(root);
     model.has_config = true;
     if (status == FQ_OK)

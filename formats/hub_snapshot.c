@@ -28,8 +28,9 @@ fq_status fq_hub_snapshot_find(fq_hub_snapshot *out, fq_arena *arena, const char
         if (!repo || at[sizeof middle - 1] == '\0')
             continue;
         out->repo = fq_arena_strndup(arena, repo, (size_t)(at - repo));
+        out->folder = fq_arena_strndup(arena, folder, (size_t)(at - folder));
         char *path = fq_arena_printf(arena, "%.*s/blobs", (int)(at - folder), folder);
-        if (!out->repo || !path)
+        if (!out->repo || !out->folder || !path)
             return fq_fail_memory(err);
         char *blobs = realpath(path, NULL);
         if (blobs) {
@@ -40,4 +41,8 @@ fq_status fq_hub_snapshot_find(fq_hub_snapshot *out, fq_arena *arena, const char
         }
     }
     return FQ_OK;
+}
+
+bool fq_is_hub_repository(const char *folder) {
+    return repo_of(strrchr(folder, '/') + 1, folder + strlen(folder)) != NULL;
 }

@@ -5,14 +5,20 @@
 
 #include "lib/arena.h"
 
+#include <stdbool.h>
+
 typedef struct fq_hub_snapshot {
-    const char *repo;  // REPO; NULL if the folder is in no snapshot
-    const char *blobs; // resolved path of the cache's blobs; NULL if there are none
+    const char *repo;   // REPO; NULL if the folder is in no snapshot
+    const char *folder; // path of models--ORG--REPO; NULL with repo
+    const char *blobs;  // resolved path of the cache's blobs; NULL if there are none
 } fq_hub_snapshot;
 
 // Tells by its path whether folder (resolved) is a snapshot, or a sub-folder of one. Memory from
 // arena. FQ_DEVICE when out of memory.
 fq_status fq_hub_snapshot_find(fq_hub_snapshot *out, fq_arena *arena, const char *folder,
                                fq_error *err);
+
+// Tells by its path whether folder (resolved) is a repository: models--ORG--REPO itself.
+bool fq_is_hub_repository(const char *folder);
 
 #endif

@@ -21,6 +21,8 @@ enum {
     DUPLICATES_SHOWN = 20,
 };
 
+static const char config_name[] = "config.json";
+
 // Where the faults and warnings of one opening go, and what it needs only until its end.
 typedef struct opening {
     fq_input *input;
@@ -76,14 +78,30 @@ static fq_status read_shard(opening *o, size_t number, fq_source *source, fq_err
     return as_fault(o, status, err);
 }
 
+// True if the folder has nothing of that name, no dangling link either.
+static bool is_absent(const fq_input *input, const char *name) {
+    return faccessat(input->folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
+// Only an index names shards that are not there: other names come from the folder itself.
+static fq_status open_shard(opening *o, size_t number, fq_error *err) {
+    const fq_input *input = o->input;
+    const char *name = input->checkpoint.shards[number].name;
+    fq_source *source = NULL;
+    if (input->index_name && is_absent(input, name)) {
+        fq_messages_add(o->faults, "%s/%s: the index names it, but it is not there; download it",
+                        input->folder, name);
+        return FQ_OK;
+    }
+    const fq_status status = fq_input_open_file(&source, input, name, err);
+    return status == FQ_OK ? read_shard(o, number, source, err) : as_fault(o, status, err);
+}
+
 static fq_status open_shards(opening *o, const char *const *names, size_t n, fq_error *err) {
     fq_status status = add_shards(o->input, names, n, err);
     raise_file_limit(n);
-    for (size_t i = 0; i < n && status == FQ_OK; i++) {
-        fq_source *source = NULL;
-        status = fq_input_open_file(&source, o->input, names[i], err);
-        status = status == FQ_OK ? read_shard(o, i, source, err) : as_fault(o, status, err);
-    }
+    for (size_t i = 0; i < n && status == FQ_OK; i++)
+        status = open_shard(o, i, err);
     return status;
 }
 
@@ -164,14 +182,11 @@ static fq_status open_unindexed(opening *o, const fq_names *names, fq_error *err
 }
 
 static fq_status read_config(opening *o, fq_error *err) {
-    static const char name[] = "config.json";
     fq_input *input = o->input;
     fq_source *source = NULL;
-    if (faccessat(input->folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT) {
-        fq_messages_add(o->warnings, "%s/%s: does not exist; none is written", input->folder, name);
+    if (is_absent(input, config_name))
         return FQ_OK;
-    }
-    fq_status status = fq_input_open_file(&source, input, name, err);
+    fq_status status = fq_input_open_file(&source, input, config_name, err);
     if (status == FQ_OK)
         status = fq_source_read_all(&input->config_text, &input->config_nbytes, source,
                                     CONFIG_MAX_NBYTES, err);
@@ -180,6 +195,13 @@ static fq_status read_config(opening *o, fq_error *err) {
                                 input->config_nbytes, source->name, err);
     fq_file_close(source);
     return as_fault(o, status, err);
+}
+
+static void warn_of_side_files(opening *o, const fq_input_options *options) {
+    if (!o->input->config_text)
+        fq_messages_add(o->warnings, "%s/%s: does not exist; none is written", o->input->folder,
+                        config_name);
+    fq_side_warn(o->input, options, o->warnings);
 }
 
 static fq_status open_folder(opening *o, const fq_input_place *place,
@@ -204,11 +226,13 @@ static fq_status open_folder(opening *o, const fq_input_place *place,
     }
     if (status == FQ_OK)
         status = read_config(o, err);
-    // Without all shards, side files cannot be told from weights.
-    if (status == FQ_OK && o->faults->n == 0)
-        status = fq_side_list(input, options, err);
+    // Without all shards, side files cannot be told from weights. Nothing will be written then, so
+    // what it would lack is not worth a line.
+    if (status != FQ_OK || o->faults->n > 0)
+        return status;
+    status = fq_side_list(input, options, err);
     if (status == FQ_OK)
-        fq_side_warn(input, o->warnings);
+        warn_of_side_files(o, options);
     return status;
 }
 

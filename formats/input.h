@@ -28,6 +28,7 @@ typedef enum fq_side_kind {
 typedef struct fq_side_file {
     const char *path;
     fq_side_kind kind;
+    uint64_t nbytes; // of the file itself, links followed
 } fq_side_file;
 
 typedef struct fq_input {

@@ -24,7 +24,7 @@ static fq_status fail_unresolved(const char *path, int errno_value, fq_status mi
         const ssize_t n = readlink(path, target, sizeof target);
         if (n < 0)
             return fq_fail(err, missing, "%s: does not exist; check the path, or download it",
-                           path);
+                           *path ? path : "\"\"");
         return fq_fail(err, missing,
                        "%s: is a link to %.*s, which does not exist; download it again", path,
                        (int)n, target);

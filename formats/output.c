@@ -115,16 +115,19 @@ static fq_status lock(const fq_output *output, int fd, fq_error *err) {
     struct stat locked, named;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return fail_in_use(output, err);
+    const bool is_there =
+        fstat(fd, &locked) == 0 &&
+        fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!is_there && errno != ENOENT)
+        return fq_fail_errno(err, errno, "%s: cannot be examined", output->partial);
     // Another run may have discarded or renamed what fd was opened as.
-    if (fstat(fd, &locked) != 0 ||
-        fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
-        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino)
+    if (!is_there || locked.st_dev != named.st_dev || locked.st_ino != named.st_ino)
         return fail_in_use(output, err);
     return FQ_OK;
 }
 
-// Removes the OUTPUT.partial of a run that has ended.
-static fq_status discard_partial(const fq_output *output, fq_error *err) {
+// Removes the OUTPUT.partial of a run that has ended, or only finds out whether that can be done.
+static fq_status discard_partial(const fq_output *output, bool examine_only, fq_error *err) {
     fq_status status = FQ_OK;
     const int fd = openat(output->parent_fd, output->partial_name,
                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -134,22 +137,71 @@ static fq_status discard_partial(const fq_output *output, fq_error *err) {
         return fq_fail_errno(err, errno, "%s: cannot be opened", output->partial);
     if (fd >= 0)
         status = lock(output, fd, err);
-    if (status == FQ_OK)
+    if (status == FQ_OK && !examine_only)
         status = fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err);
     if (fd >= 0)
         close(fd);
     return status;
 }
 
+enum { STAT_BLOCK_NBYTES = 512 }; // of st_blocks, by stat(2)
+
+static fq_status add_nbytes(void *sum, fq_tree_event event, const fq_tree_entry *entry, bool *skip,
+                            fq_error *err) {
+    (void)skip;
+    (void)err;
+    if (event == FQ_TREE_OTHER)
+        *(uint64_t *)sum += (uint64_t)entry->stat->st_blocks * STAT_BLOCK_NBYTES;
+    return FQ_OK;
+}
+
+// Bytes on disk of the OUTPUT.partial that force will discard; 0 where that cannot be found out.
+static uint64_t discarded_nbytes(const fq_output *output) {
+    struct stat st;
+    fq_error ignored = {0};
+    uint64_t sum = 0;
+    if (!output->force ||
+        fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return 0;
+    if (!S_ISDIR(st.st_mode))
+        return (uint64_t)st.st_blocks * STAT_BLOCK_NBYTES;
+    const int fd = openat(output->parent_fd, output->partial_name,
+                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    fq_tree_walk(fd, output->partial, add_nbytes, &sum, &ignored);
+    close(fd);
+    return sum;
+}
+
+static void add_saturated(uint64_t *sum, uint64_t nbytes) {
+    if (__builtin_add_overflow(*sum, nbytes, sum))
+        *sum = UINT64_MAX;
+}
+
+// Tensor data and all that goes along. The headers of the output and its index name the same
+// tensors as the headers of the input, so that each of the two is taken to be as long as those.
+static uint64_t needed_nbytes_of(const fq_input *input, uint64_t data_nbytes) {
+    uint64_t sum = data_nbytes;
+    for (size_t i = 0; i < input->checkpoint.n_shards; i++)
+        add_saturated(&sum, 2 * input->checkpoint.shards[i].data_start);
+    for (size_t i = 0; i < input->n_side_files; i++) {
+        if (input->side_files[i].kind == FQ_SIDE_COPY ||
+            input->side_files[i].kind == FQ_SIDE_CONFIG)
+            add_saturated(&sum, input->side_files[i].nbytes);
+    }
+    return sum;
+}
+
 static fq_status check_room(const fq_output *output, fq_error *err) {
     struct statvfs fs;
     if (fstatvfs(output->parent_fd, &fs) != 0)
         return fq_fail_errno(err, errno, "%s: its file system cannot be examined", output->path);
-    const uint64_t free_nbytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    const uint64_t free_nbytes = (uint64_t)fs.f_bavail * fs.f_frsize + discarded_nbytes(output);
     if (fs.f_blocks == 0 || output->needed_nbytes <= free_nbytes) // 0: it does not say
         return FQ_OK;
     return fq_fail(err, FQ_IO,
-                   "%s: needs %" PRIu64 " bytes, but only %" PRIu64
+                   "%s: needs about %" PRIu64 " bytes, but only %" PRIu64
                    " are free there; make room, or name another output with -o",
                    output->path, output->needed_nbytes, free_nbytes);
 }
@@ -168,19 +220,25 @@ static int make_folder(int dir_fd, const char *name) {
     return fd;
 }
 
+static fq_status fail_create(const fq_output *output, fq_error *err) {
+    return fq_fail_errno(err, errno, "%s: cannot be created", output->partial);
+}
+
 static fq_status make_partial(fq_output *output, fq_error *err) {
     const int dir_fd = output->parent_fd;
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     output->partial_fd = output->is_folder ? make_folder(dir_fd, output->partial_name)
                                            : openat(dir_fd, output->partial_name, flags, 0666);
-    if (output->partial_fd >= 0)
-        return lock(output, output->partial_fd, err);
-    if (errno == EEXIST)
-        return fail_in_use(output, err);
-    return fq_fail_errno(err, errno, "%s: cannot be created", output->partial);
+    if (output->partial_fd < 0)
+        return errno == EEXIST ? fail_in_use(output, err) : fail_create(output, err);
+    const fq_status status = lock(output, output->partial_fd, err);
+    if (status == FQ_IO) // not taken by another run: nobody else would remove it
+        unlinkat(dir_fd, output->partial_name, output->is_folder ? AT_REMOVEDIR : 0);
+    return status;
 }
 
-fq_status fq_output_open(fq_output **out, const char *path, const fq_input *input,
+// An output whose place was found to be free and large enough; nothing is made yet.
+static fq_status prepare(fq_output **out, const char *path, const fq_input *input,
                          const fq_output_options *options, fq_error *err) {
     fq_output *output = calloc(1, sizeof *output);
     if (!output)
@@ -188,23 +246,50 @@ fq_status fq_output_open(fq_output **out, const char *path, const fq_input *inpu
     output->parent_fd = output->partial_fd = -1;
     output->is_folder = input->checkpoint.is_folder;
     output->force = options->force;
-    output->needed_nbytes = options->needed_nbytes;
+    output->needed_nbytes = needed_nbytes_of(input, options->needed_nbytes);
     fq_output_init_sink(output);
     fq_status status = set_paths(output, path, err);
     if (status == FQ_OK)
         status = open_parent(output, err);
     if (status == FQ_OK)
         status = fq_output_check(output, input, err);
-    if (status == FQ_OK && output->force)
-        status = discard_partial(output, err);
     if (status == FQ_OK)
         status = check_room(output, err);
+    if (status == FQ_OK)
+        *out = output;
+    else
+        output_free(output);
+    return status;
+}
+
+fq_status fq_output_open(fq_output **out, const char *path, const fq_input *input,
+                         const fq_output_options *options, fq_error *err) {
+    fq_output *output = NULL;
+    fq_status status = prepare(&output, path, input, options, err);
+    if (status != FQ_OK)
+        return status;
+    if (output->force)
+        status = discard_partial(output, false, err);
     if (status == FQ_OK)
         status = make_partial(output, err);
     if (status == FQ_OK)
         *out = output;
     else
         output_free(output);
+    return status;
+}
+
+fq_status fq_output_examine(const char *path, const fq_input *input,
+                            const fq_output_options *options, fq_error *err) {
+    fq_output *output = NULL;
+    fq_status status = prepare(&output, path, input, options, err);
+    if (status != FQ_OK)
+        return status;
+    if (output->force)
+        status = discard_partial(output, true, err);
+    if (status == FQ_OK && faccessat(output->parent_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        status = fail_create(output, err);
+    output_free(output);
     return status;
 }
 
@@ -255,8 +340,8 @@ static int swap(const fq_output *output) {
 
 static fq_status fail_commit(const fq_output *output, int errno_value, const char *what,
                              fq_error *err) {
-    return fq_fail_errno(err, errno_value, "%s: %s; the finished files stay in %s", output->path,
-                         what, output->partial);
+    return fq_fail(err, FQ_IO, "%s: %s: %s; the finished files stay in %s", output->path, what,
+                   strerror(errno_value), output->partial);
 }
 
 // Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
@@ -294,13 +379,13 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
     return status;
 }
 
-bool fq_output_abandon(fq_output *output, bool keep_shards) {
+size_t fq_output_abandon(fq_output *output, bool keep_shards) {
     fq_error ignored = {0};
     if (!output)
-        return false;
-    const bool kept = keep_shards && __atomic_load_n(&output->n_finished, __ATOMIC_RELAXED) > 0;
-    if (!kept)
+        return 0;
+    const size_t n_kept = keep_shards ? __atomic_load_n(&output->n_finished, __ATOMIC_RELAXED) : 0;
+    if (n_kept == 0)
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &ignored);
     output_free(output);
-    return kept;
+    return n_kept;
 }

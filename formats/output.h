@@ -16,15 +16,21 @@ fq_status fq_output_default_path(char **out, const fq_input *input, const char *
 
 typedef struct fq_output_options {
     bool force;             // replace an existing OUTPUT at the end, discard an existing .partial
-    uint64_t needed_nbytes; // checked against the free space of the file system
+    uint64_t needed_nbytes; // of tensor data: with what goes along, checked against the free space
 } fq_output_options;
 
 // Checks what can be checked (output absent or force; not equal to, inside, around or hard-linked
-// to the input; parent there and writable; room; no .partial; not in use by another run) without
-// leaving anything, then makes and locks OUTPUT.partial: a folder, or a file for a lone file.
+// to the input, nor in its repository of a Hugging Face cache; may be replaced, nothing mounted in
+// it; side files readable; parent there and writable; room; no .partial; not in use by another run)
+// without leaving anything, then makes and locks OUTPUT.partial: a folder, or a file for a lone
+// file.
 // A link at OUTPUT is never written through; force replaces the link itself. FQ_USAGE or FQ_IO.
 fq_status fq_output_open(fq_output **out, const char *path, const fq_input *input,
                          const fq_output_options *options, fq_error *err);
+
+// The checks of fq_output_open alone: says what it would say now, and leaves everything as it is.
+fq_status fq_output_examine(const char *path, const fq_input *input,
+                            const fq_output_options *options, fq_error *err);
 
 // The sink for the plan's shards: headers by fq_safetensors_header, fsync and rename at commit. A
 // lone file takes one shard at a time; a later one replaces it. Borrowed from output.
@@ -43,9 +49,9 @@ fq_status fq_output_put(fq_output *output, const char *name, const char *text, s
 // OUTPUT.partial, or OUTPUT is complete and only the old one could not be removed: err says which.
 fq_status fq_output_commit(fq_output *output, fq_error *err);
 
-// Gives up. With keep_shards finished shards stay in OUTPUT.partial, and true is returned if there
-// are any; otherwise it is removed without a trace. Ends output. NULL is taken.
-bool fq_output_abandon(fq_output *output, bool keep_shards);
+// Gives up. With keep_shards finished shards stay in OUTPUT.partial, and their number is returned;
+// where there is none it is removed without a trace, and 0 returned. Ends output. NULL is taken.
+size_t fq_output_abandon(fq_output *output, bool keep_shards);
 
 // The index of a plan's shards: weight_map, exact total_size, other metadata kept. *out is owned by
 // the caller (free).

@@ -97,6 +97,11 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
                              bool *skip, fq_error *err) {
     (void)skip;
     const checker *c = context;
+    if (event != FQ_TREE_FOLDER_END && fq_tree_is_mount(entry->dir_fd, entry->name))
+        return fq_fail(err, FQ_USAGE,
+                       "%s/%s: is a mount point inside a folder that is to be removed; unmount it, "
+                       "or name another output with -o",
+                       c->place, entry->path);
     if (event == FQ_TREE_FOLDER && c->input->checkpoint.is_folder &&
         is_same(entry->stat, &c->folder))
         return fail_conflict(c, "holds", err);
@@ -117,15 +122,29 @@ static fq_status check_contents(checker *c, const char *name, fq_error *err) {
     return status;
 }
 
-// A folder that cannot or must not be swapped for another.
-static fq_status check_folder_movable(const checker *c, const struct stat *st, fq_error *err) {
-    struct statx stx;
-    if (statx(c->output->parent_fd, c->output->name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS,
-              &stx) == 0 &&
-        (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0)
+// True if a sticky folder, such as /tmp, keeps the user from renaming or removing what is in it.
+static bool is_kept_by_sticky(const fq_output *output, const struct stat *st) {
+    struct stat parent;
+    const uid_t user = geteuid();
+    return fstat(output->parent_fd, &parent) == 0 && (parent.st_mode & S_ISVTX) != 0 && user != 0 &&
+           user != parent.st_uid && user != st->st_uid;
+}
+
+// What is at the place name and has to go, but cannot or must not be moved or removed.
+static fq_status check_movable(const checker *c, const char *name, const struct stat *st,
+                               fq_error *err) {
+    if (fq_tree_is_mount(c->output->parent_fd, name))
         return fq_fail(err, FQ_USAGE,
-                       "%s: is a mount point and cannot be replaced; name a folder in it with -o",
+                       "%s: is a mount point and cannot be replaced; name another output with -o, "
+                       "such as a folder in it",
                        c->place);
+    if (is_kept_by_sticky(c->output, st))
+        return fq_fail(err, FQ_USAGE,
+                       "%s: belongs to another user, and its folder lets only owners replace "
+                       "things (sticky); name another output with -o",
+                       c->place);
+    if (!S_ISDIR(st->st_mode))
+        return FQ_OK;
     const int is_current = is_at_or_below(AT_FDCWD, ".", st);
     if (is_current < 0)
         return fail_examine(c, err);
@@ -159,7 +178,7 @@ static fq_status check_absent_or_force(const checker *c, fq_error *err) {
                        "%s: exists already; pass --force to replace it, or name another output "
                        "with -o",
                        c->place);
-    return S_ISDIR(st.st_mode) ? check_folder_movable(c, &st, err) : FQ_OK;
+    return check_movable(c, output->name, &st, err);
 }
 
 static fq_status check_partial(checker *c, fq_error *err) {
@@ -169,24 +188,52 @@ static fq_status check_partial(checker *c, fq_error *err) {
     fq_status status = check_target(c, output->partial_name, err);
     if (status != FQ_OK)
         return status;
-    if (output->force)
-        return check_contents(c, output->partial_name, err);
-    if (fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return fq_fail(err, FQ_USAGE,
-                       "%s: %s is there, of a run that was interrupted or is still going on; "
-                       "remove it, pass --force to discard it, or name another output with -o",
-                       output->path, output->partial);
-    return FQ_OK;
+    if (fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? FQ_OK
+                               : fq_fail_errno(err, errno, "%s: cannot be created", c->place);
+    if (output->force) {
+        status = check_movable(c, output->partial_name, &st, err);
+        return status == FQ_OK ? check_contents(c, output->partial_name, err) : status;
+    }
+    return fq_fail(err, FQ_USAGE,
+                   "%s: %s is there, of a run that was interrupted or is still going on; "
+                   "remove it, pass --force to discard it, or name another output with -o",
+                   output->path, output->partial);
 }
 
-// The place itself lies in a folder that the input holds, whether or not anything is there yet.
-static fq_status check_parent(const checker *c, fq_error *err) {
-    if (!c->input->checkpoint.is_folder)
-        return FQ_OK;
-    const int is_inside = is_at_or_below(c->output->parent_fd, ".", &c->folder);
+// Refuses a place in folder, whether or not anything is there yet.
+static fq_status check_outside(const checker *c, const struct stat *folder, const char *what,
+                               fq_error *err) {
+    const int is_inside = is_at_or_below(c->output->parent_fd, ".", folder);
     if (is_inside < 0)
         return fail_examine(c, err);
-    return is_inside ? fail_conflict(c, "lies inside", err) : FQ_OK;
+    return is_inside ? fail_conflict(c, what, err) : FQ_OK;
+}
+
+static fq_status check_parent(const checker *c, fq_error *err) {
+    const fq_hub_snapshot *hub = &c->input->hub;
+    const char *const managed[] = {hub->folder, hub->blobs};
+    fq_status status = FQ_OK;
+    if (c->input->checkpoint.is_folder)
+        status = check_outside(c, &c->folder, "lies inside", err);
+    for (size_t i = 0; i < sizeof managed / sizeof managed[0] && status == FQ_OK; i++) {
+        struct stat st;
+        if (managed[i] && stat(managed[i], &st) == 0)
+            status = check_outside(c, &st, "lies inside the Hugging Face repository of", err);
+    }
+    return status;
+}
+
+// Found out now, not when all shards are written.
+static fq_status check_side_files(const fq_input *input, fq_error *err) {
+    for (size_t i = 0; i < input->n_side_files; i++) {
+        const fq_side_file *file = &input->side_files[i];
+        if (file->kind == FQ_SIDE_COPY &&
+            faccessat(input->folder_fd, file->path, R_OK, AT_EACCESS) != 0)
+            return fq_fail_errno(err, errno, "%s/%s: is to be copied, but cannot be read",
+                                 input->folder, file->path);
+    }
+    return FQ_OK;
 }
 
 fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_error *err) {
@@ -208,6 +255,8 @@ fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_err
         status = check_contents(&c, output->name, err);
     if (status == FQ_OK)
         status = check_partial(&c, err);
+    if (status == FQ_OK)
+        status = check_side_files(input, err);
 out:
     fq_arena_free(&scratch);
     return status;

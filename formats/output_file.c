@@ -18,8 +18,8 @@ static fq_status fail_write(const fq_output_file *file, int errno_value, const c
                             fq_error *err) {
     if (errno_value != ENOSPC && errno_value != EDQUOT)
         return fq_fail_errno(err, errno_value, "%s: %s", file->path, what);
-    return fq_fail(err, FQ_IO, "%s: %s: %s; %" PRIu64 " bytes are needed in all", file->path, what,
-                   strerror(errno_value), file->output->needed_nbytes);
+    return fq_fail(err, FQ_IO, "%s: %s: %s; about %" PRIu64 " bytes are needed in all", file->path,
+                   what, strerror(errno_value), file->output->needed_nbytes);
 }
 
 // Opens the folder that path lies in, making it where it is missing. Returns -1 with errno set.

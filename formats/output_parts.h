@@ -16,13 +16,13 @@ struct fq_output {
     int partial_fd; // holds the lock
     bool is_folder;
     bool force;
-    uint64_t needed_nbytes;
-    size_t n_temporaries; // made so far, counted atomically: each has a number of its own
-    size_t n_finished;    // shards, counted atomically
+    uint64_t needed_nbytes; // in all, an estimate: see needed_nbytes_of
+    size_t n_temporaries;   // made so far, counted atomically: each has a number of its own
+    size_t n_finished;      // shards, counted atomically
 };
 
-// Refuses an OUTPUT, or an OUTPUT.partial, that is in the way or is the input. Both exist only as
-// places in parent_fd so far. FQ_USAGE or FQ_IO.
+// Refuses an OUTPUT, or an OUTPUT.partial, that is in the way or is the input, and side files that
+// cannot be read. Both exist only as places in parent_fd so far. FQ_USAGE or FQ_IO.
 fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_error *err);
 
 // One file being written: under a temporary name in OUTPUT.partial, or OUTPUT.partial itself for a

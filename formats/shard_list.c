@@ -1,15 +1,19 @@
 // Which files of a folder without an index are its shards; numbered sets must be complete.
 #include "shard_list.h"
 
+#include "hub_snapshot.h"
 #include "lib/names.h"
 #include "name_list.h"
+#include "side_list.h"
 #include "tree.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 fq_status fq_folder_list(fq_names *out, fq_arena *arena, int fd, const char *folder,
                          fq_error *err) {
@@ -144,6 +148,54 @@ static fq_status check_sets(const fq_names *shards, const char *folder, fq_messa
     return FQ_OK;
 }
 
+// The first snapshot of a repository of the Hugging Face cache, by name; NULL if folder is none, or
+// holds no snapshot.
+static fq_status find_snapshot(const char **out, fq_arena *arena, int folder_fd, const char *folder,
+                               fq_error *err) {
+    fq_names snapshots = {0};
+    *out = NULL;
+    const int fd = fq_is_hub_repository(folder)
+                       ? openat(folder_fd, "snapshots", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                       : -1;
+    if (fd < 0)
+        return FQ_OK;
+    const fq_status status = fq_folder_list(&snapshots, arena, fd, folder, err);
+    close(fd);
+    if (snapshots.n > 0)
+        *out = snapshots.items[0];
+    return status;
+}
+
+// What the folder holds in place of shards.
+static fq_status report_no_shards(fq_arena *arena, const fq_names *names, int fd,
+                                  const char *folder, fq_messages *faults, fq_error *err) {
+    const char *snapshot;
+    const fq_status status = find_snapshot(&snapshot, arena, fd, folder, err);
+    if (status != FQ_OK)
+        return status;
+    fq_name_list others = {0};
+    for (size_t i = 0; i < names->n; i++) {
+        const char *name = names->items[i];
+        if (fq_is_weight_file(name) && !fq_has_suffix(name, ".safetensors") &&
+            !fq_has_suffix(name, ".json"))
+            fq_name_list_add(&others, name);
+    }
+    if (snapshot)
+        fq_messages_add(faults,
+                        "%s: is a repository of the Hugging Face cache; name one of its snapshots: "
+                        "snapshots/%s",
+                        folder, snapshot);
+    else if (others.n > 0)
+        fq_messages_add(faults, "%s: holds no .safetensors file, only %s, which is not read; %s",
+                        folder, others.text,
+                        fq_has_suffix(others.text, ".zst") ? "unpack it with zstd -d first"
+                                                           : "save the model as safetensors first");
+    else
+        fq_messages_add(faults, "%s: holds no .safetensors file; name a model folder or a file",
+                        folder);
+    return FQ_OK;
+}
+
 fq_status fq_shard_list(fq_names *out, fq_arena *arena, const fq_names *names, int fd,
                         const char *folder, fq_messages *faults, fq_error *err) {
     *out = (fq_names){.items = fq_arena_array(arena, names->n, sizeof *out->items)};
@@ -164,7 +216,6 @@ fq_status fq_shard_list(fq_names *out, fq_arena *arena, const fq_names *names, i
         out->items[out->n++] = name;
     }
     if (out->n == 0)
-        fq_messages_add(faults, "%s: holds no .safetensors file; name a model folder or a file",
-                        folder);
+        return report_no_shards(arena, names, fd, folder, faults, err);
     return check_sets(out, folder, faults, err);
 }

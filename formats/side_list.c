@@ -18,9 +18,8 @@ typedef struct lister {
     size_t capacity;
 } lister;
 
-// True for weights in any format, compressed ones too, and for the indexes of such: an index beside
-// weights that are left out would only mislead.
-static bool is_weight_file(const char *path) {
+// An index beside weights that are left out would only mislead.
+bool fq_is_weight_file(const char *path) {
     static const char *const ends[] = {
         ".safetensors", ".bin",     ".pt",   ".pth",        ".gguf",
         ".h5",          ".msgpack", ".onnx", ".index.json", ".safetensors.zst",
@@ -43,11 +42,9 @@ static fq_side_kind kind_of(const lister *l, const char *path) {
         return FQ_SIDE_CONFIG;
     if (l->input->index_name && strcmp(path, l->input->index_name) == 0)
         return FQ_SIDE_INDEX;
-    for (size_t i = 0; i < l->options->n_include_files; i++) {
-        if (fq_glob_match(l->options->include_files[i], path))
-            return FQ_SIDE_COPY;
-    }
-    return is_weight_file(path) ? FQ_SIDE_WEIGHT : is_stale(path) ? FQ_SIDE_STALE : FQ_SIDE_COPY;
+    if (fq_glob_match_any(l->options->include_files, l->options->n_include_files, path))
+        return FQ_SIDE_COPY;
+    return fq_is_weight_file(path) ? FQ_SIDE_WEIGHT : is_stale(path) ? FQ_SIDE_STALE : FQ_SIDE_COPY;
 }
 
 // Replaces *st by that of the file that a link leads to, or *kind by FQ_SIDE_LINK where it leads to
@@ -93,7 +90,7 @@ static fq_status on_entry(void *context, fq_tree_event event, const fq_tree_entr
     const char *path = fq_arena_strndup(&input->arena, entry->path, strlen(entry->path));
     if (!input->side_files || !path)
         return fq_fail_memory(err);
-    input->side_files[input->n_side_files++] = (fq_side_file){path, kind};
+    input->side_files[input->n_side_files++] = (fq_side_file){path, kind, (uint64_t)st.st_size};
     return FQ_OK;
 }
 
@@ -114,7 +111,15 @@ fq_status fq_side_list(fq_input *input, const fq_input_options *options, fq_erro
     return status;
 }
 
-void fq_side_warn(const fq_input *input, fq_messages *warnings) {
+static bool matches_any_file(const char *glob, const fq_input *input) {
+    for (size_t i = 0; i < input->n_side_files; i++) {
+        if (fq_glob_match(glob, input->side_files[i].path))
+            return true;
+    }
+    return false;
+}
+
+void fq_side_warn(const fq_input *input, const fq_input_options *options, fq_messages *warnings) {
     static const struct {
         const char *why, *cure;
     } kinds[FQ_SIDE_KIND_COUNT] = {
@@ -133,5 +138,12 @@ void fq_side_warn(const fq_input *input, fq_messages *warnings) {
         if (names.n > 0)
             fq_messages_add(warnings, "%s: %s: %s%s", input->folder, kinds[kind].why, names.text,
                             kinds[kind].cure);
+    }
+    for (size_t i = 0; i < options->n_include_files; i++) {
+        if (!matches_any_file(options->include_files[i], input))
+            fq_messages_add(warnings,
+                            "%s: no file beside the checkpoint's own matches "
+                            "--include-file %s",
+                            input->folder, options->include_files[i]);
     }
 }

@@ -104,21 +104,34 @@ fq_status fq_tree_walk(int root_fd, const char *root_path, fq_tree_visitor *visi
     return walk_folder(&w, root_fd, 0, 0, err);
 }
 
-typedef struct removal {
-    const char *path;
-    dev_t device;
-} removal;
+bool fq_tree_is_mount(int dir_fd, const char *name) {
+    struct statx stx;
+    struct stat st, parent;
+    if (statx(dir_fd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &stx) == 0 &&
+        (stx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0)
+        return (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+           fstat(dir_fd, &parent) == 0 && st.st_dev != parent.st_dev;
+}
+
+static fq_status fail_mount(const char *path, const char *separator, const char *name,
+                            fq_error *err) {
+    return fq_fail(err, FQ_IO,
+                   "%s%s%s: cannot remove it, as something is mounted there; unmount it", path,
+                   separator, name);
+}
 
 static fq_status remove_entry(void *context, fq_tree_event event, const fq_tree_entry *entry,
                               bool *skip, fq_error *err) {
-    const removal *r = context;
-    if (event == FQ_TREE_FOLDER) {
-        *skip = entry->stat->st_dev != r->device;
-        return FQ_OK;
-    }
+    (void)skip;
+    const char *root_path = *(const char *const *)context;
+    if (event == FQ_TREE_FOLDER)
+        return fq_tree_is_mount(entry->dir_fd, entry->name)
+                   ? fail_mount(root_path, "/", entry->path, err)
+                   : FQ_OK;
     const int flags = event == FQ_TREE_FOLDER_END ? AT_REMOVEDIR : 0;
     if (unlinkat(entry->dir_fd, entry->name, flags) != 0 && errno != ENOENT)
-        return fq_fail_errno(err, errno, "%s/%s: cannot remove it", r->path, entry->path);
+        return fq_fail_errno(err, errno, "%s/%s: cannot remove it", root_path, entry->path);
     return FQ_OK;
 }
 
@@ -128,11 +141,12 @@ fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_erro
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? FQ_OK : fq_fail_errno(err, errno, "%s: cannot look at it", path);
     if (S_ISDIR(st.st_mode)) {
+        if (fq_tree_is_mount(dir_fd, name))
+            return fail_mount(path, "", "", err);
         const int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             return fq_fail_errno(err, errno, "%s: cannot open the folder", path);
-        removal r = {path, st.st_dev};
-        const fq_status status = fq_tree_walk(fd, path, remove_entry, &r, err);
+        const fq_status status = fq_tree_walk(fd, path, remove_entry, &path, err);
         close(fd);
         if (status != FQ_OK)
             return status;

@@ -34,8 +34,12 @@ typedef fq_status fq_tree_visitor(void *context, fq_tree_event event, const fq_t
 fq_status fq_tree_walk(int root_fd, const char *root_path, fq_tree_visitor *visit, void *context,
                        fq_error *err);
 
-// Removes a file, link or folder with all it holds. Links are removed, never followed, and other
-// file systems mounted inside are not entered. path is for messages. FQ_IO.
+// True if something is mounted at that name: another file system, or a folder or file bound to it.
+// Kernels before 5.8 do not tell; there, folders of another device count alone.
+bool fq_tree_is_mount(int dir_fd, const char *name);
+
+// Removes a file, link or folder with all it holds. Links are removed, never followed, and what is
+// mounted there or inside is not entered but ends the removal. path is for messages. FQ_IO.
 fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_error *err);
 
 // The entries of the folder fd, sorted by name (bytes), "." and ".." aside. Returns their number,

@@ -2,20 +2,13 @@
 #ifndef FQ_BACKEND_H
 #define FQ_BACKEND_H
 
+#include "block.h"
 #include "error.h"
 #include "tensor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-// The block that shares one scale. 128×128 for weights, 1×128 for activations, others when read.
-typedef struct fq_block {
-    uint64_t rows;
-    uint64_t cols;
-} fq_block;
-
-static inline uint64_t fq_ceil_div(uint64_t n, uint64_t d) { return n / d + (n % d != 0); }
 
 // What quantizing found. Sums, but for the first non-finite element.
 typedef struct fq_quantize_counts {

@@ -23,16 +23,50 @@ static const char down_name[] = ".down_proj";
 size_t fq_experts_module_length(const char *name) {
     static const char component[] = "experts";
     size_t n = strlen(name);
-    if (fq_name_ends(name, n, gate_up_name))
+    if (fq_has_suffix_n(name, n, gate_up_name))
         n -= strlen(gate_up_name);
-    else if (fq_name_ends(name, n, down_name))
+    else if (fq_has_suffix_n(name, n, down_name))
         n -= strlen(down_name);
     else
         return 0;
-    if (!fq_name_ends(name, n, component))
+    if (!fq_has_suffix_n(name, n, component))
         return 0;
     const size_t start = n - strlen(component);
     return start == 0 || name[start - 1] == '.' ? n : 0;
+}
+
+// The bytes of a name up to its last component `experts`, with it; 0 without one.
+static size_t length_to_experts(const char *name) {
+    static const char component[] = "experts";
+    const size_t n_component = strlen(component);
+    size_t length = 0;
+    for (const char *at = name; (at = strstr(at, component)); at += n_component) {
+        const bool starts = at == name || at[-1] == '.';
+        const bool ends = at[n_component] == '.' || at[n_component] == '\0';
+        if (starts && ends)
+            length = (size_t)(at - name) + n_component;
+    }
+    return length;
+}
+
+size_t fq_experts_stack_length(const fq_tensor *tensor) {
+    const bool is_floating = fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64;
+    // Biases and depthwise convolutions have a dimension of 1.
+    if (tensor->rank != 3 || !is_floating || tensor->shape[1] <= 1 || tensor->shape[2] <= 1)
+        return 0;
+    const size_t n_experts = length_to_experts(tensor->name);
+    const size_t n_module = fq_module_length(tensor->name);
+    if (n_experts > 0)
+        return n_experts;
+    return fq_policy_rule_for(tensor->name, n_module) ? 0 : n_module;
+}
+
+const char *fq_experts_why_not_2d(const fq_tensor *tensor) {
+    if (fq_experts_stack_length(tensor) == 0)
+        return "not 2-D";
+    return length_to_experts(tensor->name) > 0
+               ? "fused experts: only gate_up_proj and down_proj have a known layout"
+               : "not 2-D, but a stack of matrices";
 }
 
 // The position of module + suffix, or SIZE_MAX. FQ_DEVICE when out of memory.
@@ -197,9 +231,17 @@ fq_status fq_experts_decide(fq_policy_draft *draft, fq_error *err) {
     return FQ_OK;
 }
 
-// A kept tensor of fused experts as "P.experts", and the reason; false for any other tensor.
+// True for a tensor of fused experts that is kept. Other stacks are taken for such where no rule
+// explains them and their matrices are worth it: convolutions have only a few columns.
 static bool is_left_fused(const fq_decision *decision) {
-    return !decision->quantize && fq_experts_module_length(decision->tensor->name) > 0;
+    const fq_tensor *tensor = decision->tensor;
+    if (decision->quantize)
+        return false;
+    if (fq_experts_module_length(tensor->name) > 0)
+        return true;
+    return fq_experts_stack_length(tensor) > 0 &&
+           !fq_policy_rule_for(tensor->name, strlen(tensor->name)) &&
+           !fq_why_small(tensor->shape[1], tensor->shape[2]);
 }
 
 fq_status fq_experts_warn(const fq_policy_draft *draft, fq_error *err) {

@@ -7,6 +7,14 @@
 // If name is a fused expert parameter, the bytes of "P.experts"; 0 if not.
 size_t fq_experts_module_length(const char *name);
 
+// Like fq_experts_module_length, for other stacks of matrices (3-D, of a floating dtype), which are
+// never split: "P.experts" of "P.experts.w13_weight"; "P.moe.input_linear" of
+// "P.moe.input_linear.weight", unless a built-in rule keeps it: those are convolutions.
+size_t fq_experts_stack_length(const fq_tensor *tensor);
+
+// Why a tensor that is not 2-D cannot be quantized.
+const char *fq_experts_why_not_2d(const fq_tensor *tensor);
+
 // Decides for all fused expert parameters by the built-in rules: split where the pair of tensors
 // makes the layout certain, kept with a reason elsewhere. A layout that is not certain cannot be
 // included. FQ_DEVICE when out of memory.

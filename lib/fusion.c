@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SIBLINGS = 3 };
+enum {
+    MAX_SIBLINGS = 3,
+    HALVES_UNIT = 2 * FQ_BLOCK_SIZE, // of the rows of a matrix that holds two halves
+};
 
 // Projections that stand side by side and are fused in this order. Engines cut the fused matrix at
 // their borders, so blocks must end there: rows of all but the last are multiples of 128. The last
@@ -27,7 +30,7 @@ static const sibling_row sibling_rows[] = {
     {{"in_proj_qkv", "in_proj_z"}, 1, NULL},
     {{"gate_proj", "up_proj"}, 1, "down_proj"},
     {{"w1", "w3"}, 1, "w2"},
-    {{"gate_up_proj"}, 2 * FQ_BLOCK_SIZE, "down_proj"},
+    {{"gate_up_proj"}, HALVES_UNIT, "down_proj"},
 };
 
 // Matrices of one expert whose rows are its intermediate size: engines count the scale rows of
@@ -36,8 +39,8 @@ static const struct {
     const char *member;
     uint64_t unit;
 } expert_units[] = {
-    {"gate_proj", FQ_BLOCK_SIZE}, {"up_proj", FQ_BLOCK_SIZE},          {"w1", FQ_BLOCK_SIZE},
-    {"w3", FQ_BLOCK_SIZE},        {"gate_up_proj", 2 * FQ_BLOCK_SIZE},
+    {"gate_proj", FQ_BLOCK_SIZE}, {"up_proj", FQ_BLOCK_SIZE},    {"w1", FQ_BLOCK_SIZE},
+    {"w3", FQ_BLOCK_SIZE},        {"gate_up_proj", HALVES_UNIT},
 };
 
 typedef struct group_finder {
@@ -145,17 +148,34 @@ static fq_status make_uniform(fq_policy_draft *draft, const fq_fusion_group *gro
     return FQ_OK;
 }
 
-// Keeps a member with `rows` of output that are no multiple of unit.
+// Keeps a member with `rows` of output that are no multiple of unit: one block, or one for each
+// half.
 static fq_status keep_if_ragged(fq_policy_draft *draft, fq_fusion_group *group, size_t position,
                                 uint64_t rows, uint64_t unit, fq_error *err) {
     if (rows % unit == 0)
         return FQ_OK;
-    group->is_ragged = true;
+    const bool is_halved = unit == HALVES_UNIT;
+    const char *why =
+        is_halved
+            ? fq_arena_printf(draft->arena,
+                              "its two halves of %" PRIu64 "%s rows are no multiple "
+                              "of 128",
+                              rows / 2, rows % 2 ? ".5" : "")
+            : fq_arena_printf(draft->arena, "its %" PRIu64 " rows are no multiple of 128", rows);
+    if (!why)
+        return fq_fail_memory(err);
+    if (!group->ragged) {
+        size_t n;
+        const char *name = short_name(&n, group, draft->decisions[position].tensor);
+        group->ragged = fq_arena_printf(draft->arena, "%.*s: %s", (int)n, name, why);
+        if (!group->ragged)
+            return fq_fail_memory(err);
+    }
     if (!draft->decisions[position].quantize)
         return FQ_OK;
     return fq_draft_keep(
         draft, position,
-        fq_arena_printf(draft->arena, "ragged in a fused group: %" PRIu64 " rows", rows), err);
+        is_halved ? why : fq_arena_printf(draft->arena, "%s, and engines fuse it", why), err);
 }
 
 static fq_status keep_ragged_expert(fq_policy_draft *draft, fq_fusion_group *group, size_t position,
@@ -164,7 +184,7 @@ static fq_status keep_ragged_expert(fq_policy_draft *draft, fq_fusion_group *gro
     const uint64_t *shape = decision->tensor->shape;
     if (decision->experts == FQ_EXPERTS_GATE_UP)
         return keep_if_ragged(draft, group, position, shape[decision->transposed ? 2 : 1],
-                              2 * FQ_BLOCK_SIZE, err);
+                              HALVES_UNIT, err);
     const char *name = decision->tensor->name;
     const size_t n = fq_module_length(name), start = last_component(name, n);
     for (size_t i = 0; i < sizeof expert_units / sizeof expert_units[0]; i++) {
@@ -244,8 +264,12 @@ static fq_status keep_down(group_finder *f, const sibling_row *row, const char *
     if (down == SIZE_MAX || !f->draft->decisions[down].quantize)
         return FQ_OK;
     const uint64_t cols = f->draft->decisions[down].tensor->shape[1];
+    if (cols % FQ_BLOCK_SIZE == 0)
+        return FQ_OK;
     return fq_draft_keep(f->draft, down,
-                         fq_arena_printf(f->draft->arena, "ragged with %s: %" PRIu64 " columns",
+                         fq_arena_printf(f->draft->arena,
+                                         "behind a ragged %s: its %" PRIu64
+                                         " columns are no multiple of 128",
                                          row->members[0], cols),
                          err);
 }
@@ -262,7 +286,7 @@ static fq_status decide_siblings(group_finder *f, const sibling_row *row, fq_fus
     }
     if (!status)
         status = make_uniform(f->draft, group, err);
-    if (status || !group->is_ragged)
+    if (status || !group->ragged)
         return status;
     const char *first = f->draft->decisions[group->members[0]].tensor->name;
     return keep_down(f, row, first, n_parent, err);
@@ -321,41 +345,53 @@ fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_err
     return status;
 }
 
-static bool is_broken(const fq_fusion_group *group, const fq_policy_draft *draft) {
-    size_t n_quantized = 0;
+static size_t count_quantized(const fq_fusion_group *group, const fq_policy_draft *draft) {
+    size_t n = 0;
     for (size_t i = 0; i < group->n; i++)
-        n_quantized += draft->decisions[group->members[i]].quantize;
-    return n_quantized > 0 && (n_quantized < group->n || group->is_ragged);
+        n += draft->decisions[group->members[i]].quantize;
+    return n;
 }
 
-// The members that are quantized, or those that are not: "q_proj, v_proj", of many only the first
-// ones and how many there are. NULL when out of memory.
+// The n members that are quantized, or those that are not: "q_proj and v_proj", of many only the
+// first ones and how many more. NULL when out of memory.
 static const char *list_members(const fq_fusion_group *group, const fq_policy_draft *draft,
-                                bool quantized, fq_arena *scratch) {
+                                bool quantized, size_t n, fq_arena *scratch) {
     const char *list = "";
     size_t n_met = 0;
-    for (size_t i = 0; i < group->n && list; i++) {
+    for (size_t i = 0; i < group->n && n_met < MAX_SIBLINGS && list; i++) {
         const fq_decision *decision = &draft->decisions[group->members[i]];
-        if (decision->quantize != quantized || n_met++ >= MAX_SIBLINGS)
+        if (decision->quantize != quantized)
             continue;
-        size_t n;
-        const char *name = short_name(&n, group, decision->tensor);
-        list = fq_arena_printf(scratch, "%s%s%.*s", list, n_met > 1 ? ", " : "", (int)n, name);
+        size_t n_name;
+        const char *name = short_name(&n_name, group, decision->tensor);
+        const char *before = n_met == 0 ? "" : n_met == n - 1 ? " and " : ", ";
+        n_met++;
+        list = fq_arena_printf(scratch, "%s%s%.*s", list, before, (int)n_name, name);
     }
-    if (!list || n_met <= MAX_SIBLINGS)
+    if (!list || n <= MAX_SIBLINGS)
         return list;
-    return fq_arena_printf(scratch, "%s and %zu more", list, n_met - MAX_SIBLINGS);
+    return fq_arena_printf(scratch, "%s and %zu more", list, n - MAX_SIBLINGS);
 }
 
+// What engines make of a group as it is in the end; "" if they load it. NULL when out of memory.
 static const char *describe_broken(const fq_fusion_group *group, const fq_policy_draft *draft,
                                    fq_arena *scratch) {
-    const char *quantized = list_members(group, draft, true, scratch);
-    const char *kept = list_members(group, draft, false, scratch);
+    const size_t n = count_quantized(group, draft);
+    if (n == 0 || (n == group->n && !group->ragged))
+        return "";
+    const char *quantized = list_members(group, draft, true, n, scratch);
+    const char *kept = list_members(group, draft, false, group->n - n, scratch);
     if (!quantized || !kept)
         return NULL;
-    return fq_arena_printf(scratch, "engines fuse these%s: quantized are %s, kept are %s",
-                           group->is_ragged ? ", and refuse their ragged rows" : "", quantized,
-                           *kept ? kept : "none");
+    if (n < group->n)
+        return fq_arena_printf(scratch,
+                               "engines fuse these: quantized are %s, kept are %s; treat them "
+                               "alike with --exclude",
+                               quantized, kept);
+    if (n == 1)
+        return fq_arena_printf(scratch, "engines refuse %s; remove this --include", group->ragged);
+    return fq_arena_printf(scratch, "engines fuse %s, and refuse %s; remove this --include",
+                           quantized, group->ragged);
 }
 
 fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *draft,
@@ -367,18 +403,18 @@ fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *
     fq_status status = items ? FQ_OK : fq_fail_memory(err);
     for (size_t i = 0; i < groups->n && !status; i++) {
         const fq_fusion_group *group = &groups->groups[i];
-        if (!is_broken(group, draft))
-            continue;
-        items[n] = (fq_fold_item){.name = *group->module ? group->module : "top level",
-                                  .rest = describe_broken(group, draft, &scratch)};
-        if (!items[n++].rest)
+        const char *text = describe_broken(group, draft, &scratch);
+        if (!text)
             status = fq_fail_memory(err);
+        else if (*text)
+            items[n++] =
+                (fq_fold_item){.name = *group->module ? group->module : "top level", .rest = text};
     }
     if (!status)
         status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
     for (size_t i = 0; i < n_lines && !status; i++)
-        fq_messages_add(draft->warnings, "%s: %s: %s; treat them alike with --exclude",
-                        draft->checkpoint->path, lines[i].pattern, lines[i].rest);
+        fq_messages_add(draft->warnings, "%s: %s: %s", draft->checkpoint->path, lines[i].pattern,
+                        lines[i].rest);
     fq_arena_free(&scratch);
     return status;
 }

@@ -8,8 +8,9 @@ typedef struct fq_fusion_group {
     const char *module; // of messages: "model.layers.0.self_attn", "model.layers.3.mlp.experts"
     size_t *members;    // [n]: positions in by_name, in the order of fusion
     size_t n;
-    bool is_experts; // all matrices of all experts, fused ones too
-    bool is_ragged;  // engines cannot load it in blocks: a border lies inside one
+    bool is_experts;    // all matrices of all experts, fused ones too
+    const char *ragged; // why engines cannot load it in blocks, "k_proj: its 192 rows are …": a
+                        // border lies inside one; NULL if they can
 } fq_fusion_group;
 
 typedef struct fq_fusion_groups {
@@ -18,7 +19,7 @@ typedef struct fq_fusion_groups {
 } fq_fusion_groups;
 
 // Finds the groups, keeps those whole that are not uniformly eligible or are ragged in a place
-// where engines cannot load it, and a down_proj whose gate and up projections are ragged.
+// where engines cannot load it, and a down_proj that is as ragged as the gate and up before it.
 // Memory from draft->arena. O(n log n). FQ_DEVICE when out of memory.
 fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_error *err);
 

@@ -81,7 +81,21 @@ bool fq_glob_match_n(const char *glob, const char *text, size_t n) {
 }
 
 bool fq_glob_match(const char *glob, const char *text) {
-    return fq_glob_match_n(glob, text, strlen(text));
+    return strcmp(glob, text) == 0 || fq_glob_match_n(glob, text, strlen(text));
 }
 
-bool fq_glob_has_wildcard(const char *glob) { return strpbrk(glob, "*?[") != NULL; }
+bool fq_glob_match_any(const char *const *globs, size_t n, const char *text) {
+    for (size_t i = 0; i < n; i++) {
+        if (fq_glob_match(globs[i], text))
+            return true;
+    }
+    return false;
+}
+
+bool fq_glob_has_wildcard(const char *glob) {
+    for (const char *p = glob; *p; p++) {
+        if (*p == '*' || *p == '?' || (*p == '[' && end_of_set(p)))
+            return true;
+    }
+    return false;
+}

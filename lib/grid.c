@@ -100,37 +100,41 @@ static fq_status match_packed(fq_pair *pair, const fq_quant_config *quant, fq_er
     return FQ_OK;
 }
 
-// What a grid that fits no block is, where it is something known; NULL if it is not.
-static const char *name_grid(const fq_tensor *weight, const fq_tensor *scale, needed_grid grid) {
-    const uint64_t rows = weight->shape[weight->rank - 2];
+// What a coarser scale tensor has one scale for, where that is known; NULL if it is not.
+static const char *name_granularity(const fq_tensor *weight, const fq_tensor *scale) {
     uint64_t n = 0;
     if (fq_shape_volume(&n, scale->shape, scale->rank) && n == 1)
-        return "one scale for the whole tensor: not block-scaled, which is all that is read";
-    if (grid.n_matrices > 0)
-        return n == grid.n_matrices
-                   ? "one scale for each expert: not block-scaled, which is all that is read"
-                   : NULL;
+        return "the whole tensor";
+    if (weight->rank == 3)
+        return scale->shape[0] == weight->shape[0] && n == weight->shape[0] ? "each expert" : NULL;
     const bool is_column = scale->rank == 2 && scale->shape[1] == 1;
-    if ((scale->rank == 1 || is_column) && scale->shape[0] == rows)
-        return "one scale for each row: not block-scaled, which is all that is read";
-    if (scale->rank == 2 && scale->shape[1] == grid.cols && scale->shape[0] > grid.rows)
-        return "more rows of scales than blocks: they were made for each part of a "
-               "tensor-parallel split; merge them with the tool that made them";
-    return NULL;
+    return (scale->rank == 1 || is_column) && scale->shape[0] == weight->shape[0] ? "each row"
+                                                                                  : NULL;
 }
 
 static fq_status fail_grid(const fq_pair *pair, fq_block block, fq_error *why) {
-    const needed_grid grid = grid_of(pair->weight, block);
+    const fq_tensor *weight = pair->weight, *scale = pair->scale;
+    const needed_grid grid = grid_of(weight, block);
     const uint64_t needed[] = {grid.n_matrices, grid.rows, grid.cols};
-    const char *kind = name_grid(pair->weight, pair->scale, grid);
     char is[SHAPE_TEXT_SIZE], must_be[SHAPE_TEXT_SIZE];
-    write_shape(is, pair->scale->shape, pair->scale->rank);
+    write_shape(is, scale->shape, scale->rank);
     write_shape(must_be, grid.n_matrices ? needed : needed + 1, grid.n_matrices ? 3 : 2);
+    const char *granularity = name_granularity(weight, scale);
+    if (granularity)
+        return fq_fail(why, FQ_BAD_INPUT,
+                       "shape %s is one scale for %s of %s; this version reads block scales only, "
+                       "here %s for blocks of %" PRIu64 " x %" PRIu64
+                       "; start from an unquantized or a block-scaled FP8 checkpoint",
+                       is, granularity, weight->name, must_be, block.rows, block.cols);
+    const bool is_split = weight->rank == 2 && scale->rank == 2 && scale->shape[1] == grid.cols &&
+                          scale->shape[0] > grid.rows;
     return fq_fail(why, FQ_BAD_INPUT,
                    "shape %s does not fit %s, which needs %s in blocks of %" PRIu64 " x %" PRIu64
                    "; %s",
-                   is, pair->weight->name, must_be, block.rows, block.cols,
-                   kind ? kind : "check weight_block_size in config.json, or get the file again");
+                   is, weight->name, must_be, block.rows, block.cols,
+                   is_split ? "more rows of scales than blocks: they were made for each part of a "
+                              "tensor-parallel split; merge them with the tool that made them"
+                            : "check weight_block_size in config.json, or get the file again");
 }
 
 static bool is_readable(fq_dtype dtype) { return fq_dtype_is_source(dtype) || is_exponent(dtype); }

@@ -2,8 +2,9 @@
 #ifndef FQ_MODEL_H
 #define FQ_MODEL_H
 
-#include "backend.h"
+#include "block.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 // config.json's quantization_config (top level, or inside text_config).

@@ -20,6 +20,31 @@ static const struct {
 
 enum { N_SUFFIXES = sizeof suffixes / sizeof suffixes[0], NAME_ROOM = 32 };
 
+// One cause may spoil every tensor of a model: of each kind of fault the first ones are listed.
+typedef enum fault_kind {
+    FOREIGN,
+    NO_SCALE,
+    NO_MATRIX,
+    MISFIT,
+    ORPHAN,
+    SECOND_SCALE,
+    CAST_BACK,
+    N_FAULT_KINDS,
+} fault_kind;
+
+enum { MAX_LISTED = 20 };
+
+// What the faults that are not listed are called.
+static const char *const kind_names[N_FAULT_KINDS] = {
+    [FOREIGN] = "tensors of a format that is not read",
+    [NO_SCALE] = "FP8 weights without a scale",
+    [NO_MATRIX] = "FP8 weights that are no matrices",
+    [MISFIT] = "scales that do not fit their weights",
+    [ORPHAN] = "scales whose weight no file holds",
+    [SECOND_SCALE] = "second scales of a weight",
+    [CAST_BACK] = "scales whose weight is not FP8",
+};
+
 typedef struct pairer {
     fq_pairing *out;
     const fq_checkpoint *checkpoint;
@@ -28,6 +53,7 @@ typedef struct pairer {
     bool *claimed;    // [n_tensors]: the scale of a weight, sound or not
     char *name;       // scratch: a sibling's name
     size_t name_size; // of it
+    size_t n_faults[N_FAULT_KINDS];
 } pairer;
 
 bool fq_is_runtime_scale(const char *name) {
@@ -37,14 +63,13 @@ bool fq_is_runtime_scale(const char *name) {
            strcmp(component, "input_scale") == 0;
 }
 
-// True for names that only scales of weights have.
-static bool is_scale_name(const char *name) {
+bool fq_is_scale_name(const char *name) {
     return fq_has_suffix(name, "weight_scale_inv") || fq_has_suffix(name, "weight_scale");
 }
 
 // True for tensors that must belong to a weight. Other tensors called ".scale" are ordinary.
 static bool is_scale(const fq_tensor *tensor) {
-    return is_scale_name(tensor->name) ||
+    return fq_is_scale_name(tensor->name) ||
            (tensor->dtype == FQ_F8_E8M0 && fq_has_suffix(tensor->name, ".scale"));
 }
 
@@ -77,16 +102,33 @@ static const fq_tensor *find_weight(pairer *p, const fq_tensor *scale) {
     return packed == SIZE_MAX ? NULL : p->checkpoint->by_name[packed];
 }
 
-static void add_fault(const pairer *p, const fq_tensor *tensor, const char *text) {
-    fq_messages_add(p->faults, "%s: %s: %s", fq_tensor_file(p->checkpoint, tensor), tensor->name,
-                    text);
+static void add_fault(pairer *p, fault_kind kind, const fq_tensor *tensor, const char *text) {
+    if (p->n_faults[kind]++ < MAX_LISTED)
+        fq_messages_add(p->faults, "%s: %s: %s", fq_tensor_file(p->checkpoint, tensor),
+                        tensor->name, text);
+}
+
+// Like add_fault, for a text of three parts.
+static void add_fault_on(pairer *p, fault_kind kind, const fq_tensor *tensor, const char *before,
+                         const char *what, const char *after) {
+    fq_error text = {0};
+    fq_fail(&text, FQ_BAD_INPUT, "%s%s%s", before, what, after);
+    add_fault(p, kind, tensor, text.text);
+}
+
+static void count_unlisted(const pairer *p) {
+    for (size_t i = 0; i < N_FAULT_KINDS; i++) {
+        if (p->n_faults[i] > MAX_LISTED)
+            fq_messages_add(p->faults, "%s: and %zu more %s", p->checkpoint->path,
+                            p->n_faults[i] - MAX_LISTED, kind_names[i]);
+    }
 }
 
 static void pair_weight(pairer *p, size_t position) {
     fq_pair pair = {.weight = p->checkpoint->by_name[position]};
     const size_t scale = find_scale(p, pair.weight);
     if (scale == SIZE_MAX) {
-        add_fault(p, pair.weight,
+        add_fault(p, NO_SCALE, pair.weight,
                   "FP8 weight without a scale: no file holds its weight_scale_inv, weight_scale "
                   "or scale; get the missing file");
         return;
@@ -95,12 +137,12 @@ static void pair_weight(pairer *p, size_t position) {
     pair.scale = p->checkpoint->by_name[scale];
     fq_error why = {0};
     if ((pair.weight->rank != 2 && pair.weight->rank != 3) || pair.weight->nbytes == 0) {
-        add_fault(p, pair.weight,
+        add_fault(p, NO_MATRIX, pair.weight,
                   pair.weight->nbytes == 0
                       ? "FP8 weight without elements; the file is damaged, get it again"
                       : "FP8 weight that is no matrix and no stack of matrices; it is not read");
     } else if (fq_grid_match(&pair, p->quant, &why)) {
-        add_fault(p, pair.scale, why.text);
+        add_fault(p, MISFIT, pair.scale, why.text);
     } else {
         fq_pair *added = &p->out->pairs[p->out->n++];
         *added = pair;
@@ -111,27 +153,37 @@ static void pair_weight(pairer *p, size_t position) {
 
 static void check_orphan(pairer *p, const fq_tensor *scale) {
     const fq_tensor *weight = find_weight(p, scale);
-    if (!weight) {
-        add_fault(p, scale, "a scale whose weight no file holds; get the missing file");
-    } else if (weight->dtype == FQ_F8_E4M3) {
-        add_fault(p, scale, "a second scale of a weight that has one; keep the right one only");
-    } else if (!fq_foreign_format(p->checkpoint, weight, p->name, p->name_size)) {
-        fq_messages_add(p->faults,
-                        "%s: %s: a scale whose weight is %s, not FP8; the checkpoint was cast back "
-                        "in part, start from the original",
-                        fq_tensor_file(p->checkpoint, scale), scale->name,
-                        fq_dtype_name(weight->dtype));
+    // "P.experts.gate_up_proj_scale_inv" is one only beside its parameter.
+    if (!is_scale(scale) && !(weight && fq_has_suffix(scale->name, suffixes[0].scale)))
+        return;
+    if (!weight)
+        add_fault(p, ORPHAN, scale, "a scale whose weight no file holds; get the missing file");
+    else if (weight->dtype == FQ_F8_E4M3)
+        add_fault(p, SECOND_SCALE, scale,
+                  "a second scale of a weight that has one; keep the right one only");
+    else if (!fq_foreign_format(p->checkpoint, weight, p->name, p->name_size))
+        add_fault_on(p, CAST_BACK, scale, "a scale whose weight is ", fq_dtype_name(weight->dtype),
+                     ", not FP8; the checkpoint was cast back in part, start from the original");
+}
+
+static void check_orphans(pairer *p) {
+    for (size_t i = 0; i < p->checkpoint->n_tensors; i++) {
+        if (!p->claimed[i])
+            check_orphan(p, p->checkpoint->by_name[i]);
     }
 }
 
 // FNUZ bytes under the dtype F8_E4M3 would be read as twice their value, and 0x80 as -0.
 static void check_fmt(const pairer *p) {
     const char *fmt = p->quant->fmt;
-    if (fmt && strstr(fmt, "fnuz"))
-        fq_messages_add(p->faults,
-                        "config.json: quantization_config: fmt %s is not read; start from an "
-                        "unquantized or an e4m3 checkpoint",
-                        fmt);
+    if (!fmt || !*fmt || strcasecmp(fmt, "e4m3") == 0 || strcasecmp(fmt, "float8_e4m3fn") == 0)
+        return;
+    const bool is_other_format = strcasestr(fmt, "fnuz") || strcasestr(fmt, "e5m2");
+    fq_messages_add(p->faults, "config.json: quantization_config: fmt %s is not %s", fmt,
+                    is_other_format
+                        ? "read; start from an unquantized or an e4m3 checkpoint"
+                        : "known; this version reads e4m3 only: write that if it is what the "
+                          "weights are, or start from another checkpoint");
 }
 
 static void pair_all(pairer *p) {
@@ -140,53 +192,73 @@ static void pair_all(pairer *p) {
         const fq_tensor *tensor = checkpoint->by_name[i];
         const char *foreign = fq_foreign_format(checkpoint, tensor, p->name, p->name_size);
         if (foreign)
-            fq_messages_add(p->faults,
-                            "%s: %s: is %s, which is not read; start from an unquantized or a "
-                            "block-scaled FP8 checkpoint",
-                            fq_tensor_file(checkpoint, tensor), tensor->name, foreign);
-        else if (tensor->dtype == FQ_F8_E4M3 && !is_scale_name(tensor->name))
+            add_fault_on(p, FOREIGN, tensor, "is ", foreign,
+                         ", which is not read; start from an unquantized or a block-scaled FP8 "
+                         "checkpoint");
+        else if (tensor->dtype == FQ_F8_E4M3 && !fq_is_scale_name(tensor->name))
             pair_weight(p, i);
-    }
-    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        if (is_scale(checkpoint->by_name[i]) && !p->claimed[i])
-            check_orphan(p, checkpoint->by_name[i]);
     }
 }
 
-// Counts the weights, and finds the length of the longest name.
-static void measure(const fq_checkpoint *checkpoint, size_t *n_weights, size_t *longest) {
-    *n_weights = *longest = 0;
+static size_t count_weights(const fq_checkpoint *checkpoint) {
+    size_t n = 0;
+    for (size_t i = 0; i < checkpoint->n_tensors; i++)
+        n += checkpoint->by_name[i]->dtype == FQ_F8_E4M3;
+    return n;
+}
+
+// Memory from scratch. FQ_DEVICE when out of memory.
+static fq_status start(pairer *out, fq_arena *scratch, const fq_checkpoint *checkpoint,
+                       fq_messages *faults, fq_error *err) {
+    size_t longest = 0;
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
         const size_t n = strlen(checkpoint->by_name[i]->name);
-        *longest = n > *longest ? n : *longest;
-        *n_weights += checkpoint->by_name[i]->dtype == FQ_F8_E4M3;
+        longest = n > longest ? n : longest;
     }
+    *out = (pairer){
+        .checkpoint = checkpoint,
+        .faults = faults,
+        .claimed = fq_arena_array(scratch, checkpoint->n_tensors, sizeof *out->claimed),
+        .name = fq_arena_alloc(scratch, longest + NAME_ROOM),
+        .name_size = longest + NAME_ROOM,
+    };
+    return out->claimed && out->name ? FQ_OK : fq_fail_memory(err);
 }
 
 fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *checkpoint,
                          const fq_quant_config *quant, fq_messages *faults, fq_error *err) {
-    *out = (fq_pairing){0};
-    size_t n_weights, longest;
-    measure(checkpoint, &n_weights, &longest);
-    fq_arena scratch = {0};
-    pairer p = {
-        .out = out,
-        .checkpoint = checkpoint,
-        .quant = quant,
-        .faults = faults,
-        .claimed = fq_arena_array(&scratch, checkpoint->n_tensors, sizeof *p.claimed),
-        .name = fq_arena_alloc(&scratch, longest + NAME_ROOM),
-        .name_size = longest + NAME_ROOM,
+    const size_t n_weights = count_weights(checkpoint);
+    *out = (fq_pairing){
+        .pairs = fq_arena_array(arena, n_weights, sizeof *out->pairs),
+        .pair_of = fq_arena_array(arena, checkpoint->n_tensors, sizeof *out->pair_of),
     };
-    out->pairs = fq_arena_array(arena, n_weights, sizeof *out->pairs);
-    out->pair_of = fq_arena_array(arena, checkpoint->n_tensors, sizeof *out->pair_of);
-    if (n_weights > 0)
-        check_fmt(&p);
-    fq_status status = FQ_OK;
-    if (p.claimed && p.name && out->pairs && out->pair_of)
+    if (!out->pairs || !out->pair_of)
+        return fq_fail_memory(err);
+    fq_arena scratch = {0};
+    pairer p;
+    const fq_status status = start(&p, &scratch, checkpoint, faults, err);
+    if (!status) {
+        p.out = out;
+        p.quant = quant;
+        if (n_weights > 0)
+            check_fmt(&p);
         pair_all(&p);
-    else
-        status = fq_fail_memory(err);
+        check_orphans(&p);
+        count_unlisted(&p);
+    }
+    fq_arena_free(&scratch);
+    return status;
+}
+
+fq_status fq_pair_find_orphans(const fq_checkpoint *checkpoint, fq_messages *faults,
+                               fq_error *err) {
+    fq_arena scratch = {0};
+    pairer p;
+    const fq_status status = start(&p, &scratch, checkpoint, faults, err);
+    if (!status) {
+        check_orphans(&p);
+        count_unlisted(&p);
+    }
     fq_arena_free(&scratch);
     return status;
 }

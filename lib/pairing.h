@@ -24,9 +24,17 @@ typedef struct fq_pairing {
 // Pairs every F8_E4M3 weight of the checkpoint with its scale, in whatever shard, by the names,
 // dtypes and shapes of docs/formats.md ("Reading scales"). Memory from arena. One line per fault
 // (missing or orphan scale, a grid that does not fit, refused dtypes) goes to faults; FQ_OK all the
-// same, so that all faults are listed together. FQ_DEVICE when out of memory.
+// same, so that all faults are listed together. Of one kind the first 20 are listed, and the rest
+// counted in one line. FQ_DEVICE when out of memory.
 fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *checkpoint,
                          const fq_quant_config *quant, fq_messages *faults, fq_error *err);
+
+// Lists the scales of a checkpoint without FP8 weights, which have nothing to scale, as
+// fq_pair_scales lists orphans. FQ_DEVICE when out of memory.
+fq_status fq_pair_find_orphans(const fq_checkpoint *checkpoint, fq_messages *faults, fq_error *err);
+
+// True for names that only scales of weights have: `…weight_scale_inv`, `…weight_scale`.
+bool fq_is_scale_name(const char *name);
 
 // True for tensors that only serve FP8 inference and go when weights are cast back:
 // `k_scale`, `v_scale`, `input_scale`.

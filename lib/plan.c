@@ -18,7 +18,6 @@ static bool same_metadata(const fq_shard *a, const fq_shard *b) {
 // its action and targets.
 static bool same_step(const fq_step *a, const fq_step *b) {
     return a->action == b->action && a->source == b->source && a->split == b->split &&
-           a->source_matrix.element0 == b->source_matrix.element0 &&
            a->target->offset == b->target->offset && a->target->dtype == b->target->dtype &&
            strcmp(a->target->name, b->target->name) == 0;
 }

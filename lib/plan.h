@@ -2,7 +2,6 @@
 #ifndef FQ_PLAN_H
 #define FQ_PLAN_H
 
-#include "pairing.h"
 #include "policy.h"
 #include "scale.h"
 #include "tensor.h"
@@ -80,14 +79,16 @@ fq_status fq_plan_quantize(fq_plan *out, const fq_checkpoint *checkpoint, const 
                            fq_messages *warnings, fq_error *err);
 
 typedef struct fq_dequantize_options {
-    fq_dtype dtype;          // BF16, F16 or F32
-    const char *tensor_glob; // only these weights, and nothing else; NULL: all tensors
+    fq_dtype dtype;           // BF16, F16 or F32
+    const char *const *globs; // [n_globs]: only weights of these names, and nothing else
+    size_t n_globs;           // 0: all tensors
 } fq_dequantize_options;
 
-// Like fq_plan_quantize, for dequant: every FP8 weight cast back, scales gone, the rest copied.
+// Like fq_plan_quantize, for dequant: every FP8 weight cast back, scales gone, the rest copied. A
+// glob that matches nothing is a warning; a fault if none matches.
 fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, const fq_model *model,
                              const fq_dequantize_options *options, fq_messages *faults,
-                             fq_error *err);
+                             fq_messages *warnings, fq_error *err);
 
 // True if both plans, of the same checkpoint, make the same file of these shards.
 bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b);

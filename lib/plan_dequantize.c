@@ -1,6 +1,7 @@
 // Plans dequant: every FP8 weight cast back, its scale gone, everything else copied.
 #include "band.h"
 #include "glob.h"
+#include "pairing.h"
 #include "plan.h"
 #include "plan_build.h"
 
@@ -12,11 +13,13 @@ typedef struct dequantize_planner {
     const fq_dequantize_options *options;
     fq_pairing pairing;
     fq_shard_draft draft;
-    fq_messages *faults;
+    fq_messages *faults, *warnings;
 } dequantize_planner;
 
 static bool is_chosen(const dequantize_planner *p, const fq_tensor *tensor) {
-    return !p->options->tensor_glob || fq_glob_match(p->options->tensor_glob, tensor->name);
+    const fq_dequantize_options *options = p->options;
+    return options->n_globs == 0 ||
+           fq_glob_match_any(options->globs, options->n_globs, tensor->name);
 }
 
 // Bands are whole blocks: the least of them must fit the smallest buffers.
@@ -69,7 +72,7 @@ static fq_status add_tensor(dequantize_planner *p, const fq_tensor *tensor, fq_e
     const fq_pair *pair = p->pairing.pair_of[position];
     if (pair && pair->weight == tensor)
         return is_chosen(p, tensor) ? add_weight(p, pair, err) : FQ_OK;
-    if (pair || p->options->tensor_glob)
+    if (pair || p->options->n_globs > 0)
         return FQ_OK;
     if (fq_is_runtime_scale(tensor->name)) {
         p->plan->dropped[p->plan->n_dropped++] = tensor->name;
@@ -104,26 +107,39 @@ static fq_status add_shard(dequantize_planner *p, const fq_shard *source, fq_err
     return fq_shard_draft_finish(&p->draft, p->plan, source->name, metadata, n_metadata, err);
 }
 
+static bool matches_any_weight(const dequantize_planner *p, const char *glob) {
+    for (size_t i = 0; i < p->pairing.n; i++) {
+        if (fq_glob_match(glob, p->pairing.pairs[i].weight->name))
+            return true;
+    }
+    return false;
+}
+
 // The least that a run of dequant must find: something to cast back.
 static void check_not_empty(const dequantize_planner *p) {
-    const char *glob = p->options->tensor_glob;
-    for (size_t i = 0; i < p->pairing.n; i++) {
-        if (is_chosen(p, p->pairing.pairs[i].weight))
-            return;
+    const fq_dequantize_options *options = p->options;
+    bool any_chosen = false;
+    for (size_t i = 0; i < p->pairing.n && !any_chosen; i++)
+        any_chosen = is_chosen(p, p->pairing.pairs[i].weight);
+    for (size_t i = 0; i < options->n_globs; i++) {
+        if (!matches_any_weight(p, options->globs[i]))
+            fq_messages_add(any_chosen ? p->warnings : p->faults,
+                            "%s: no FP8 weight matches --tensor %s", p->checkpoint->path,
+                            options->globs[i]);
     }
-    if (glob)
-        fq_messages_add(p->faults, "%s: no FP8 weight matches --tensor %s", p->checkpoint->path,
-                        glob);
-    else
+    if (!any_chosen && options->n_globs == 0)
         fq_messages_add(p->faults, "%s: holds no FP8 weight; there is nothing to cast back",
                         p->checkpoint->path);
 }
 
 fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, const fq_model *model,
                              const fq_dequantize_options *options, fq_messages *faults,
-                             fq_error *err) {
-    dequantize_planner planner = {
-        .plan = out, .checkpoint = checkpoint, .options = options, .faults = faults};
+                             fq_messages *warnings, fq_error *err) {
+    dequantize_planner planner = {.plan = out,
+                                  .checkpoint = checkpoint,
+                                  .options = options,
+                                  .faults = faults,
+                                  .warnings = warnings};
     out->checkpoint = checkpoint;
     out->shards = fq_arena_array(&out->arena, checkpoint->n_shards, sizeof *out->shards);
     out->dropped = fq_arena_array(&out->arena, checkpoint->n_tensors, sizeof *out->dropped);

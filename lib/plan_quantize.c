@@ -1,4 +1,5 @@
 // Plans convert: policy's decisions turned into targets and steps, shard by shard.
+#include "pairing.h"
 #include "plan.h"
 #include "plan_build.h"
 
@@ -11,7 +12,6 @@ typedef struct quantize_planner {
     const fq_quantize_options *options;
     fq_policy policy;
     fq_shard_draft draft;
-    fq_messages *faults;
     const char *source_dtypes; // of the weights to quantize, for the metadata
 } quantize_planner;
 
@@ -61,11 +61,6 @@ static fq_status add_weight(quantize_planner *p, const char *name, const fq_step
     // Neither overflows: both are smaller than the source, but for the packed padding of one row.
     fq_tensor_nbytes(&weight.nbytes, weight.dtype, weight.shape, weight.rank);
     fq_tensor_nbytes(&scale.nbytes, scale.dtype, scale.shape, scale.rank);
-    if (fq_checkpoint_find(p->checkpoint, scale_name))
-        fq_messages_add(p->faults,
-                        "%s: %s: a tensor of that name is there already, where the scale would go; "
-                        "keep the weight unquantized with --exclude",
-                        fq_tensor_file(p->checkpoint, step->source), scale_name);
     fq_status status = fq_shard_draft_add_target(&p->draft, &weight, false, err);
     if (!status)
         status = fq_shard_draft_add_target(&p->draft, &scale, true, err);
@@ -180,8 +175,7 @@ static fq_status add_shard(quantize_planner *p, const fq_shard *source, fq_error
 fq_status fq_plan_quantize(fq_plan *out, const fq_checkpoint *checkpoint, const fq_model *model,
                            const fq_quantize_options *options, fq_messages *faults,
                            fq_messages *warnings, fq_error *err) {
-    quantize_planner planner = {
-        .plan = out, .checkpoint = checkpoint, .options = options, .faults = faults};
+    quantize_planner planner = {.plan = out, .checkpoint = checkpoint, .options = options};
     out->checkpoint = checkpoint;
     out->scale_format = options->scale_format;
     out->amax_floor = options->amax_floor;
@@ -191,8 +185,10 @@ fq_status fq_plan_quantize(fq_plan *out, const fq_checkpoint *checkpoint, const 
     out->shards = fq_arena_array(&out->arena, checkpoint->n_shards, sizeof *out->shards);
     if (!out->shards)
         return fq_fail_memory(err);
-    fq_status status = fq_policy_decide(&planner.policy, &out->arena, checkpoint, model,
-                                        &options->policy, faults, warnings, err);
+    fq_status status = fq_pair_find_orphans(checkpoint, faults, err);
+    if (!status)
+        status = fq_policy_decide(&planner.policy, &out->arena, checkpoint, model, &options->policy,
+                                  faults, warnings, err);
     if (!status)
         status = name_source_dtypes(&planner, err);
     for (size_t i = 0; i < checkpoint->n_shards && !status; i++)

@@ -3,6 +3,7 @@
 #include "experts.h"
 #include "fusion.h"
 #include "glob.h"
+#include "names.h"
 #include "policy_draft.h"
 
 #include <stdlib.h>
@@ -17,10 +18,14 @@ static fq_status judge(fq_policy_draft *draft, size_t position, fq_error *err) {
     if (unfit)
         return fq_draft_refuse(draft, position, unfit, err);
     if (tensor->rank != 2)
-        return fq_draft_refuse(draft, position, "not 2-D", err);
+        return fq_draft_refuse(draft, position, fq_experts_why_not_2d(tensor), err);
     const size_t n = fq_module_length(tensor->name);
     if (n == 0)
-        return fq_draft_keep(draft, position, "its name does not end in .weight", err);
+        return fq_draft_keep(draft, position,
+                             fq_has_suffix(tensor->name, ".weight")
+                                 ? "its name is .weight alone, without a module"
+                                 : "its name does not end in .weight",
+                             err);
     const fq_component_rule *rule = fq_policy_rule_for(tensor->name, n);
     if (rule)
         return fq_draft_keep(draft, position, rule->reason, err);
@@ -47,11 +52,11 @@ static fq_status judge_all(fq_policy_draft *draft, fq_error *err) {
     return status;
 }
 
-// A rule without wildcards names one tensor. What cannot be done to it is a fault, but for NaN and
+// A rule may be the very name of a tensor. What cannot be done to it is a fault, but for NaN and
 // Inf: they are found only after the user asked to keep such tensors.
 static void check_include(const fq_policy_draft *draft, const fq_name_rule *rule, size_t position) {
     const fq_decision *decision = &draft->decisions[position];
-    if (!fq_glob_has_wildcard(rule->glob) && decision->reason != not_finite)
+    if (strcmp(rule->glob, decision->tensor->name) == 0 && decision->reason != not_finite)
         fq_messages_add(draft->faults, "%s: %s: cannot be quantized: %s; remove this --include",
                         fq_tensor_file(draft->checkpoint, decision->tensor), decision->tensor->name,
                         decision->reason);
@@ -106,6 +111,22 @@ static fq_status apply_rules(fq_policy_draft *draft, fq_error *err) {
     return status;
 }
 
+// Only --include chooses embeddings and output heads. Engines have no FP8 form of their modules.
+static void warn_of_embeddings_and_heads(const fq_policy_draft *draft) {
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        const fq_decision *decision = &draft->decisions[i];
+        const char *name = decision->tensor->name;
+        const fq_component_rule *rule =
+            decision->quantize ? fq_policy_rule_for(name, fq_module_length(name)) : NULL;
+        if (rule && (fq_policy_rule_is_embedding(rule) || fq_policy_rule_is_output_head(rule)))
+            fq_messages_add(draft->warnings,
+                            "%s: %s: is quantized %s, but engines have no FP8 form of %s: they may "
+                            "refuse it, or read it without its scales; remove this --include",
+                            draft->checkpoint->path, name, decision->reason,
+                            fq_policy_rule_is_embedding(rule) ? "embeddings" : "output heads");
+    }
+}
+
 // Kept tensors have no layout to split by.
 static void clear_kept(fq_policy_draft *draft) {
     for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
@@ -117,15 +138,17 @@ static void clear_kept(fq_policy_draft *draft) {
     }
 }
 
-// True for the weight of a linear layer, as far as name, dtype and shape tell, that stays as it is.
-static bool is_kept_linear(const fq_decision *decision) {
+// The bytes of the module that engines must be told of: the weight of a linear layer, as far as
+// name, dtype and shape tell, or a stack of them, that stays as it is. 0 for other tensors.
+static size_t kept_module_length(const fq_decision *decision) {
     const fq_tensor *tensor = decision->tensor;
+    if (decision->quantize)
+        return 0;
+    if (tensor->rank != 2 || !(fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64))
+        return fq_experts_stack_length(tensor);
     const size_t n = fq_module_length(tensor->name);
-    if (decision->quantize || n == 0 || tensor->rank != 2 ||
-        !(fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64))
-        return false;
     const fq_component_rule *rule = fq_policy_rule_for(tensor->name, n);
-    return !rule || !fq_policy_rule_is_embedding(rule);
+    return rule && fq_policy_rule_is_embedding(rule) ? 0 : n;
 }
 
 // Engines look for the module of all experts, not for the matrices in it: listed where a fused
@@ -139,6 +162,14 @@ static bool is_kept_experts(const fq_policy_draft *draft, const fq_fusion_group 
         any_quantized = any_quantized || decision->quantize;
     }
     return group->is_experts && !any_quantized;
+}
+
+static bool is_quantized_lm_head(const fq_decision *decision) {
+    static const char head[] = "lm_head";
+    const char *name = decision->tensor->name;
+    const size_t n = fq_module_length(name), n_head = sizeof head - 1;
+    return decision->quantize && fq_has_suffix_n(name, n, head) &&
+           (n == n_head || name[n - n_head - 1] == '.');
 }
 
 static int compare_strings(const void *a, const void *b) {
@@ -161,13 +192,13 @@ static fq_status list_modules(fq_policy *out, const fq_policy_draft *draft,
     if (!modules)
         return fq_fail_memory(err);
     size_t n = 0;
-    // Always: transformers has a default of its own only where there is no list at all.
-    modules[n++] = "lm_head";
+    bool is_head_quantized = false;
     for (size_t i = 0; i < n_tensors; i++) {
-        if (!is_kept_linear(&draft->decisions[i]))
+        is_head_quantized |= is_quantized_lm_head(&draft->decisions[i]);
+        const size_t n_module = kept_module_length(&draft->decisions[i]);
+        if (n_module == 0)
             continue;
-        const char *name = draft->decisions[i].tensor->name;
-        modules[n] = fq_arena_strndup(draft->arena, name, fq_module_length(name));
+        modules[n] = fq_arena_strndup(draft->arena, draft->decisions[i].tensor->name, n_module);
         if (!modules[n++])
             return fq_fail_memory(err);
     }
@@ -175,6 +206,9 @@ static fq_status list_modules(fq_policy *out, const fq_policy_draft *draft,
         if (is_kept_experts(draft, &groups->groups[i]))
             modules[n++] = groups->groups[i].module;
     }
+    // Tied or absent too: transformers has a default of its own only where there is no list at all.
+    if (!is_head_quantized)
+        modules[n++] = "lm_head";
     qsort(modules, n, sizeof *modules, compare_strings);
     out->modules_to_not_convert = modules;
     out->n_modules = remove_duplicates(modules, n);
@@ -209,6 +243,7 @@ fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint 
         status = fq_experts_warn(&draft, err);
     if (status)
         return status;
+    warn_of_embeddings_and_heads(&draft);
     clear_kept(&draft);
     return list_modules(out, &draft, &groups, err);
 }

@@ -41,9 +41,10 @@ typedef struct fq_policy {
 } fq_policy;
 
 // Decides for every tensor of a checkpoint without FP8 weights. Memory from arena; names are
-// borrowed from the checkpoint. Faults: a rule without wildcards that names a tensor which cannot
-// be quantized, or none at all. Warnings: fusion groups that rules broke, layouts left fused, rules
-// that match nothing. FQ_OK even with faults; FQ_DEVICE when out of memory.
+// borrowed from the checkpoint. Faults: an --include that is the name of a tensor which cannot
+// be quantized, or none at all. Warnings: fusion groups that rules broke, layouts left fused,
+// embeddings and output heads that rules chose, rules that match nothing. FQ_OK even with faults;
+// FQ_DEVICE when out of memory.
 fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint *checkpoint,
                            const fq_model *model, const fq_policy_options *options,
                            fq_messages *faults, fq_messages *warnings, fq_error *err);

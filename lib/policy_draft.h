@@ -22,6 +22,9 @@ const fq_component_rule *fq_policy_rule_for(const char *module, size_t n);
 // True if rule is one of those on embeddings: tables that are looked up, not multiplied.
 bool fq_policy_rule_is_embedding(const fq_component_rule *rule);
 
+// True if rule is one of those on output heads.
+bool fq_policy_rule_is_output_head(const fq_component_rule *rule);
+
 // The bytes of a name without its ".weight"; 0 if it does not end so.
 size_t fq_module_length(const char *name);
 

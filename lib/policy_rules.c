@@ -110,3 +110,7 @@ const fq_component_rule *fq_policy_rule_for(const char *module, size_t n) {
 bool fq_policy_rule_is_embedding(const fq_component_rule *rule) {
     return rule->reason == embedding;
 }
+
+bool fq_policy_rule_is_output_head(const fq_component_rule *rule) {
+    return rule->reason == output_head;
+}

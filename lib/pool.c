@@ -10,8 +10,9 @@ typedef struct pool_state {
     const int *cancelled;
     pthread_mutex_t lock; // the fields below, and take
     bool was_cancelled;
-    uint64_t limit; // order of the first item that failed; no later one is taken
-    fq_error error; // of that item
+    uint64_t limit;  // no item of this order or later is taken
+    uint64_t failed; // order of the first item that failed, if there is an error
+    fq_error error;  // of that item
 } pool_state;
 
 typedef struct pool_worker {
@@ -22,10 +23,13 @@ typedef struct pool_worker {
 
 // With the lock held.
 static void record_error(pool_state *pool, uint64_t order, const fq_error *error) {
-    if (pool->error.status == FQ_OK || order < pool->limit) {
-        pool->limit = order;
+    if (pool->error.status == FQ_OK || order < pool->failed) {
+        pool->failed = order;
         pool->error = *error;
     }
+    const uint64_t limit = error->status == FQ_BAD_INPUT ? order : 0;
+    if (limit < pool->limit)
+        pool->limit = limit;
 }
 
 static bool take(pool_worker *worker, uint64_t *order) {

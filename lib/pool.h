@@ -18,10 +18,10 @@ typedef struct fq_pool_work {
 } fq_pool_work;
 
 // Runs work in n_workers threads (fewer where the system gives no more; the caller's is one of
-// them) until there are no items left. Where take or carry_out fails, all items before the failed
-// one are still done, and no other is taken; so the error that is returned, that of the first item
-// which fails, is the same for any n_workers. Cancelling (*cancelled, read atomically, not 0; or
-// NULL) takes no further item, and is FQ_CANCELLED unless there is an error.
+// them) until there are no items left. Where an item is FQ_BAD_INPUT, all items before it are still
+// done, and no later one is taken; so the error that is returned, that of the first such item, is
+// the same for any n_workers. Any other error takes no further item. Cancelling (*cancelled, read
+// atomically, not 0; or NULL) neither, and is FQ_CANCELLED unless there is an error.
 fq_status fq_pool_run(const fq_pool_work *work, void *context, uint32_t n_workers,
                       const int *cancelled, fq_error *err);
 

@@ -1,5 +1,5 @@
-// The one loop: lanes take bands in order; a shard's first band begins its file, its last one ends
-// it.
+// The one loop: lanes take bands shard by shard; a shard's first band begins its file, its last one
+// ends it.
 #include "run.h"
 
 #include "lane.h"

@@ -46,10 +46,10 @@ typedef struct fq_run_result {
     fq_arena arena; // owns the above
 } fq_run_result;
 
-// Carries out the plan. Errors are those of the first band, in the plan's order, that failed,
-// whatever the number of lanes. A shard that holds a non-finite tensor is not committed; without
-// keep_nonfinite the run then ends with FQ_BAD_INPUT, naming the element. Any error drains every
-// lane and aborts the shards that are open; committed ones stay. Zeroed *out before;
+// Carries out the plan. A fault of the input is that of the first band, in the plan's order, that
+// has one, whatever the number of lanes. A shard that holds a non-finite tensor is not committed;
+// without keep_nonfinite the run then ends with FQ_BAD_INPUT, naming the element. Any error drains
+// every lane and aborts the shards that are open; committed ones stay. Zeroed *out before;
 // fq_run_result_free it after any outcome.
 fq_status fq_run(fq_run_result *out, const fq_plan *plan, fq_sink *sink,
                  const fq_run_options *options, fq_error *err);

@@ -2,7 +2,6 @@
 #include "scale.h"
 
 #include <assert.h>
-#include <string.h>
 
 // Scales and weights are stored little-endian and moved as they lie in memory.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors are little-endian");
@@ -17,16 +16,6 @@ static_assert(sizeof format_names / sizeof format_names[0] == FQ_SCALE_FORMAT_CO
               "one name per format");
 
 const char *fq_scale_format_name(fq_scale_format format) { return format_names[format]; }
-
-bool fq_scale_format_from_name(fq_scale_format *out, const char *name) {
-    for (int i = 0; i < FQ_SCALE_FORMAT_COUNT; i++) {
-        if (strcmp(format_names[i], name) == 0) {
-            *out = (fq_scale_format)i;
-            return true;
-        }
-    }
-    return false;
-}
 
 bool fq_scale_format_is_ue8m0(fq_scale_format format) { return format != FQ_SCALE_F32; }
 

@@ -2,7 +2,7 @@
 #ifndef FQ_SCALE_H
 #define FQ_SCALE_H
 
-#include "backend.h"
+#include "block.h"
 #include "sink.h"
 #include "tensor.h"
 
@@ -28,7 +28,6 @@ typedef enum fq_scale_format {
 
 // "f32", "pow2", "e8m0", "packed"; static.
 const char *fq_scale_format_name(fq_scale_format format);
-bool fq_scale_format_from_name(fq_scale_format *out, const char *name);
 
 // True for all but f32: the config then says scale_fmt "ue8m0".
 bool fq_scale_format_is_ue8m0(fq_scale_format format);

@@ -28,6 +28,14 @@ static inline fq_status scratch_output(fq_output **out, const char *name, const 
     return fq_output_open(out, scratch_path(name), &in->input, &options, err);
 }
 
+// What opening that output would say, found out without opening it.
+static inline fq_status scratch_examine(const char *name, const scratch_input *in, bool force,
+                                        fq_error *err) {
+    const fq_output_options options = {.force = force, .needed_nbytes = 100};
+    *err = (fq_error){0};
+    return fq_output_examine(scratch_path(name), &in->input, &options, err);
+}
+
 // Writes a shard of one U8 tensor "w" of n bytes through the output's sink, in two pieces, the
 // second one first.
 static inline fq_status scratch_put_shard(fq_output *output, const char *name, size_t n,

@@ -8,6 +8,7 @@ fp8q dequant q.safetensors --dtype f32 -q
 fp8q_json dequant q.safetensors -o all.safetensors
 fp8q dequant q.safetensors -o one.safetensors --tensor '*q_proj*'
 fp8q dequant q.safetensors --tensor nothing
+fp8q dequant q.safetensors -n --tensor nothing --tensor '*q_proj*' --include-file '*.gguf'
 fp8q inspect one.safetensors
 ls
 echo "# and forth: what convert made loses its config, and every FP8 tensor"

@@ -11,6 +11,7 @@ fp8q inspect q.safetensors --stats
 fp8q_json inspect q.safetensors --stats
 fp8q_json inspect m --tensor lm_head.weight
 fp8q inspect m --tensor none
+fp8q inspect m --tensor none --tensor 'model.norm.*' --tensor '*head*'
 echo "# every name that differs in numbers alone is one line"
 for i in {0..69}; do
     for j in {0..2}; do echo "tensor layers.$i.experts.$j.up.weight F32 4x4"; done

@@ -36,6 +36,10 @@ tensor a.weight F8_E4M3 128x256 1.0
 tensor a.weight_scale_inv F32 1x2 0=1 1=nan
 SPEC
 fp8q inspect nan.safetensors --stats
+echo "# packed: true of it, and no advice that inspect cannot take"
+make_file f.safetensors
+"$program" convert f.safetensors -o packed.safetensors --scale-format packed -q 2>&1
+fp8q inspect packed.safetensors
 fp8q dequant missing.safetensors
 fp8q dequant nan.safetensors
 ls -d *-bf16* 2>&1

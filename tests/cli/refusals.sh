@@ -7,6 +7,10 @@ fp8q convert nope
 fp8q inspect sub/nope.safetensors
 echo "# 3: not what it should be"
 fp8q convert sub
+mkdir -p pickles models--org--name/snapshots/0123
+touch pickles/pytorch_model.bin
+fp8q convert pickles
+fp8q convert models--org--name
 mkfifo pipe.safetensors
 fp8q inspect pipe.safetensors
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n' >lfs.safetensors

@@ -15,6 +15,7 @@ fp8q convert in --scale-format float
 fp8q convert in --experts=drop
 fp8q convert in --on-nonfinite ignore
 fp8q convert in --amax-floor -1
+fp8q convert in --amax-floor 1e50
 fp8q convert in --threads 0
 fp8q convert in --memory lots
 fp8q convert in --memory 1K
@@ -25,6 +26,14 @@ fp8q dequant in --arch sm90
 fp8q inspect in --sort shape
 fp8q inspect in --color sometimes
 fp8q help convret
+echo "# a guess is named only where it is near"
+fp8q quantize
+fp8q convert in --frc
+fp8q convert in --froce
+make_model Llama-x
+fp8q Llama-x
+fp8q convert ""
+rm -r Llama-x
 # An option's value is what follows; "--" ends the options.
 fp8q inspect -- --sort
 fp8q inspect --sort --stats x

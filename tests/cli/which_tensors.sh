@@ -7,6 +7,7 @@ tensor model.layers.0.mlp.experts.down_proj BF16 2x128x256 random:2
 tensor model.layers.0.mlp.gate.weight BF16 2x128 random:3
 text config.json {"model_type": "tiny", "hidden_size": 128, "moe_intermediate_size": 256}
 SPEC
+"$program" convert m -n --include-file '*.gguf' --include-file 'tokenizer*' 2>&1 >/dev/null
 fp8q convert --list-rules | head -5
 fp8q_json convert --list-rules | head -4
 fp8q convert m -n --exclude '*.self_attn.*'
@@ -16,6 +17,7 @@ fp8q convert m -n --include '*down_proj*' --exclude '*' | head -2
 fp8q convert m -n --include model.norm.weight
 fp8q convert m -n --include no.such.tensor
 fp8q convert m -n --include 'no.such.*' | head -1
+fp8q convert m -n --include lm_head.weight | tail -5
 echo "# fused experts: split, or left as they are"
 fp8q convert moe -n
 fp8q_json convert moe -n

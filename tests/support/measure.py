@@ -41,8 +41,8 @@ def high_water(pid):
     return int(line.split()[1]) * 1024
 
 
-def measure(*args):
-    """Runs a command that must succeed."""
+def measure(*args, codes=(0,)):
+    """Runs a command that must end with one of these exit codes."""
     start, peak = time.monotonic(), 0
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
@@ -55,16 +55,16 @@ def measure(*args):
             peak = max(peak, high_water(process.pid))
             time.sleep(SAMPLE_SECONDS)
         seconds = time.monotonic() - start
-        if process.returncode != 0:
+        if process.returncode not in codes:
             messages.seek(0)
             text = messages.read().decode("utf-8", "replace")
             raise RuntimeError(f"exit {process.returncode}: {' '.join(map(str, args))}\n{text}")
     return Run(seconds, peak)
 
 
-def fp8q(*args):
+def fp8q(*args, codes=(0,)):
     """Runs the program with these arguments, quietly."""
-    return measure(tool.PROGRAM, *args, "--quiet")
+    return measure(tool.PROGRAM, *args, "--quiet", codes=codes)
 
 
 def median(runs):

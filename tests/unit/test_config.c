@@ -100,6 +100,30 @@ static void test_text_config(void) {
 }
 
 // What real configs hold in these places: null, 0 and "", and lists with one size per modality.
+// Models of several parts keep it with the part: it is found there, or they would be quantized
+// twice. What is named so but is no object says nothing there.
+static void test_nested_quantization_config(void) {
+    fq_arena arena = {0};
+    fq_model model = {0};
+    fq_error err = {0};
+    CHECK(read_config(&model, &arena,
+                      "{\"a\":{\"quantization_config\":null},\"thinker_config\":{\"text_config\":"
+                      "{\"hidden_size\":5,\"quantization_config\":{\"quant_method\":\"fp8\"}}},"
+                      "\"z\":[{\"quantization_config\":{\"quant_method\":\"z\"}}]}",
+                      &err) == FQ_OK);
+    CHECK(model.quant.present);
+    CHECK_STR(model.quant.method, "fp8");
+    CHECK_U64(model.hidden_size, 0);
+    CHECK(read_config(&model, &arena,
+                      "{\"a\":{\"quantization_config\":{\"quant_method\":\"a\"}},"
+                      "\"text_config\":{\"quantization_config\":{\"quant_method\":\"t\"}}}",
+                      &err) == FQ_OK);
+    CHECK_STR(model.quant.method, "t");
+    CHECK(read_config(&model, &arena, "{\"a\":{\"quantization_config\":\"fp8\"}}", &err) == FQ_OK);
+    CHECK(!model.quant.present);
+    fq_arena_free(&arena);
+}
+
 static void test_lenient(void) {
     fq_arena arena = {0};
     fq_model model = {0};
@@ -306,15 +330,19 @@ static void test_without(void) {
     check_without("{\"quantization_config\" : [ ] , \"b\" : 2}", "{\"b\" : 2}");
     check_without("{\n  \"quantization_config\": {}\n}\n", "{}\n");
     check_without("{ \"a\" : -0.0 }\n", "{ \"a\" : -0.0 }\n");
-    // Both levels, and nothing deeper or elsewhere
+    // At any depth
     check_without("{\"text_config\":{\"quantization_config\":{\"quantization_config\":1},\"a\":1,"
                   "\"vision\":{\"quantization_config\":2}},\"quantization_config\":{},\"x\":"
                   "[{\"quantization_config\":3}]}",
-                  "{\"text_config\":{\"a\":1,\"vision\":{\"quantization_config\":2}},\"x\":"
-                  "[{\"quantization_config\":3}]}");
+                  "{\"text_config\":{\"a\":1,\"vision\":{}},\"x\":[{}]}");
     check_without("{\"vision_config\":{\"quantization_config\":1},\"text_config\":{\"a\":{},"
                   "\"quantization_config\":{}}}",
-                  "{\"vision_config\":{\"quantization_config\":1},\"text_config\":{\"a\":{}}}");
+                  "{\"vision_config\":{},\"text_config\":{\"a\":{}}}");
+    check_without(
+        "{\"t\":{\"text_config\":{\"quantization_config\":{\"dtype\":\"float8\"},\"a\":1,"
+        "\"dtype\":\"float8\"},\"quantization_config\":{},\"b\":[[{\"dtype\":\"float8\"}]]}}",
+        "{\"t\":{\"text_config\":{\"a\":1,\"dtype\":\"bfloat16\"},"
+        "\"b\":[[{\"dtype\":\"bfloat16\"}]]}}");
     check_without("{\"quantization\\u005fconfig\":{},\"a\":\"quantization_config\"}",
                   "{\"a\":\"quantization_config\"}");
 }
@@ -327,8 +355,8 @@ static void test_without_float8_dtype(void) {
                   "\"text_config\":{\"torch_dtype\":\"bfloat16\",\"dtype\":\"float16\"}}");
     check_without("{\"torch_dtype\":\"float32\",\"dtype\":{\"dtype\":\"float8\"},"
                   "\"kv_cache_dtype\":\"float8\",\"x\":{\"dtype\":\"float8\"}}",
-                  "{\"torch_dtype\":\"float32\",\"dtype\":{\"dtype\":\"float8\"},"
-                  "\"kv_cache_dtype\":\"float8\",\"x\":{\"dtype\":\"float8\"}}");
+                  "{\"torch_dtype\":\"float32\",\"dtype\":{\"dtype\":\"bfloat16\"},"
+                  "\"kv_cache_dtype\":\"float8\",\"x\":{\"dtype\":\"bfloat16\"}}");
     const char text[] = "{\"dtype\":\"float8_e4m3fn\"}";
     char *out = NULL;
     size_t nbytes = 0;
@@ -351,7 +379,13 @@ static void check_found(const char *text, const char *expected) {
 }
 
 static void test_find(void) {
-    check_found("{\"a\":{\"quantization_config\":{}}}", "");
+    check_found("{\"a\":{\"quantization_config\":[{\"quantization_config\":{}}]}}", "");
+    check_found(
+        "{\"a\":{\"b\":{\"quantization_config\":{\"1\":{}}}},\"c\":{\"quantization_config\":{}}}",
+        "{\"1\":{}}");
+    check_found(
+        "{\"a\":{\"quantization_config\":{}},\"text_config\":{\"quantization_config\":{\"t\":1}}}",
+        "{\"t\":1}");
     check_found("{\"quantization_config\":null}", "");
     check_found("{\"x\":1,\"quantization_config\": {\"a\":[{}]} }", "{\"a\":[{}]}");
     check_found("{\"text_config\":{\"quantization_config\":{\"t\":1}}}", "{\"t\":1}");
@@ -413,6 +447,7 @@ int main(void) {
     test_plain();
     test_quantization_config();
     test_text_config();
+    test_nested_quantization_config();
     test_lenient();
     test_refused();
     test_block_refused();

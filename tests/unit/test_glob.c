@@ -29,6 +29,11 @@ static void test_globs(void) {
         {"[*]", "a", false},
         {"a[", "a[", true},
         {"a[b", "a[b", true},
+        {"a[0].w", "a[0].w", true},
+        {"a[0].w", "a0.w", true},
+        {"[!a]", "[!a]", true},
+        {"a[!", "a[!", true},
+        {"a[]", "a[]", true},
         {"[-a]", "-", true},
         {"[a-]", "-", true},
         {"l.[0-9].*", "l.3.w", true},
@@ -41,7 +46,13 @@ static void test_globs(void) {
     }
     CHECK(fq_glob_match_n("gate", "gate.weight", 4));
     CHECK(!fq_glob_match_n("gate", "gate_proj", 9));
+    static const char *const globs[] = {"a*", "*z"};
+    CHECK(fq_glob_match_any(globs, 2, "xyz") && !fq_glob_match_any(globs, 1, "xyz"));
+    CHECK(!fq_glob_match_any(globs, 0, "a"));
     CHECK(fq_glob_has_wildcard("a[bc]") && !fq_glob_has_wildcard("a.b-c!"));
+    CHECK(fq_glob_has_wildcard("a?") && fq_glob_has_wildcard("*"));
+    CHECK(!fq_glob_has_wildcard("a[b") && !fq_glob_has_wildcard("a]") &&
+          !fq_glob_has_wildcard("a[]") && !fq_glob_has_wildcard("a[!"));
 }
 
 int main(void) {

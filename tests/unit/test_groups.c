@@ -25,14 +25,14 @@ static void test_groups_are_kept_whole(void) {
     check_kept("a.q_proj.weight", "kept with k_proj: smaller than a block");
     check_kept("a.k_proj.weight", "smaller than a block");
     check_quantized("a.o_proj.weight", "");
-    check_kept("b.q_proj.weight", "kept with k_proj: ragged in a fused group: 192 rows");
-    check_kept("b.k_proj.weight", "ragged in a fused group: 192 rows");
+    check_kept("b.q_proj.weight", "kept with k_proj: its 192 rows are no multiple of 128");
+    check_kept("b.k_proj.weight", "its 192 rows are no multiple of 128, and engines fuse it");
     check_kept("b.v_proj.weight", "kept with k_proj");
     check_quantized("c.q_proj.weight", "");
     check_quantized("c.v_proj.weight", "ragged: 192 rows");
     check_quantized("d.q_a_proj.weight", "");
     check_quantized("d.kv_a_proj_with_mqa.weight", "ragged: 576 rows");
-    check_kept("e.in_proj_qkv.weight", "ragged in a fused group: 320 rows");
+    check_kept("e.in_proj_qkv.weight", "its 320 rows are no multiple of 128");
     check_kept("e.in_proj_z.weight", "kept with in_proj_qkv");
     check_kept("f.q_proj.weight", "kept with k_proj: not BF16");
     check_kept("q_proj.weight", "192 rows");
@@ -52,17 +52,22 @@ static void test_ragged_gate_and_up_keep_down(void) {
            "d.gate_up_proj.weight BF16 [512, 256]\n"
            "d.down_proj.weight BF16 [256, 256]\n"
            "e.up_proj.weight BF16 [320, 256]\n"
-           "e.down_proj.weight BF16 [256, 320]\n");
-    check_kept("a.gate_proj.weight", "ragged in a fused group: 10944 rows");
-    check_kept("a.up_proj.weight", "kept with gate_proj: ragged in a fused group: 10944 rows");
-    check_kept("a.down_proj.weight", "ragged with gate_proj: 10944 columns");
+           "e.down_proj.weight BF16 [256, 320]\n"
+           "f.gate_up_proj.weight BF16 [385, 256]\n"
+           "f.down_proj.weight BF16 [256, 256]\n");
+    check_kept("a.gate_proj.weight", "its 10944 rows are no multiple of 128");
+    check_kept("a.up_proj.weight", "kept with gate_proj: its 10944 rows are no multiple of 128");
+    check_kept("a.down_proj.weight",
+               "behind a ragged gate_proj: its 10944 columns are no multiple");
     check_kept("b.w1.weight", "320 rows");
-    check_kept("b.w2.weight", "ragged with w1: 320 columns");
-    check_kept("c.gate_up_proj.weight", "384 rows");
-    check_kept("c.down_proj.weight", "ragged with gate_up_proj: 192 columns");
+    check_kept("b.w2.weight", "behind a ragged w1: its 320 columns");
+    check_kept("c.gate_up_proj.weight", "its two halves of 192 rows are no multiple of 128");
+    check_kept("c.down_proj.weight", "behind a ragged gate_up_proj: its 192 columns");
     check_quantized("d.gate_up_proj.weight", "");
     check_quantized("e.up_proj.weight", "ragged: 320 rows");
     check_quantized("e.down_proj.weight", "ragged: 320 columns");
+    check_kept("f.gate_up_proj.weight", "its two halves of 192.5 rows are no multiple of 128");
+    check_quantized("f.down_proj.weight", "");
 }
 
 static void test_experts_are_one_group(void) {
@@ -82,7 +87,7 @@ static void test_experts_are_one_group(void) {
     check_kept("a.experts.0.gate_proj.weight", "kept with experts.3.down_proj: not BF16");
     check_kept("a.experts.3.up_proj.weight", "kept with experts.3.down_proj");
     check_kept("a.experts.3.norm.weight", "not 2-D");
-    check_kept("b.experts.0.w1.weight", "ragged in a fused group: 320 rows");
+    check_kept("b.experts.0.w1.weight", "its 320 rows are no multiple of 128, and engines fuse it");
     check_kept("b.experts.1.w3.weight", "320 rows");
     check_kept("b.experts.1.w2.weight", "kept with experts.0.w1");
     check_quantized("c.experts.10.w1.weight", "");
@@ -207,6 +212,41 @@ static void test_fused_experts_by_the_other_rules(void) {
     CHECK(is_listed("c.experts"));
 }
 
+// Fused experts under names of which no layout is known stay, and engines must be told so.
+static void test_experts_under_other_names(void) {
+    decide("a.{0..3}.mlp.experts.gate_up_proj.weight BF16 [4, 512, 128]\n"
+           "b.experts.w13_weight BF16 [4, 512, 128]\n"
+           "c.experts.0.experts.w1 F64 [4, 512, 128]\n"
+           "d.moe.input_linear.weight BF16 [4, 512, 128]\n"
+           "e.myexperts.w1 BF16 [4, 512, 128]\n"
+           "f.experts.bias BF16 [4, 1, 128]\n"
+           "g.experts.table I8 [4, 512, 128]\n"
+           "h.conv1d.weight BF16 [512, 1, 4]\n"
+           "i.linear_attn.conv1d.weight BF16 [512, 512, 512]\n"
+           "visual.patch_embed.weight BF16 [512, 256, 256]\n"
+           "visual.experts.w1 BF16 [4, 512, 128]\n"
+           "j.conv.weight BF16 [512, 512, 4]\n");
+    check_kept("a.0.mlp.experts.gate_up_proj.weight", "fused experts: only gate_up_proj and");
+    check_kept("b.experts.w13_weight", "fused experts: only");
+    check_kept("d.moe.input_linear.weight", "not 2-D, but a stack of matrices");
+    check_kept("f.experts.bias", "not 2-D");
+    static const char *const expected[] = {
+        "a.0.mlp.experts", "a.1.mlp.experts",     "a.2.mlp.experts",    "a.3.mlp.experts",
+        "b.experts",       "c.experts.0.experts", "d.moe.input_linear", "j.conv",
+        "lm_head",         "visual.experts"};
+    const size_t n = sizeof expected / sizeof expected[0];
+    CHECK_U64(policy.n_modules, n);
+    for (size_t i = 0; i < n && i < policy.n_modules; i++)
+        CHECK_STR(policy.modules_to_not_convert[i], expected[i]);
+    static const char *const warned[] = {
+        "model: a.{0..3}.mlp.experts.gate_up_proj.weight: stays unquantized: fused experts: only",
+        "b.experts.w13_weight: stays unquantized", "c.experts.0.experts.w1: stays unquantized",
+        "d.moe.input_linear.weight: stays unquantized: not 2-D, but a stack of matrices"};
+    CHECK_U64(warnings.n, sizeof warned / sizeof warned[0]);
+    for (size_t i = 0; i < sizeof warned / sizeof warned[0]; i++)
+        CHECK_HAS(i < warnings.n ? warnings.lines[i] : "", warned[i]);
+}
+
 // Sizes and groups give way to --include, layouts do not.
 static void test_included_fused_experts(void) {
     const fq_name_rule rules[] = {{"*.experts.*", true}};
@@ -221,7 +261,11 @@ static void test_included_fused_experts(void) {
     check_kept("b.experts.gate_up_proj", "down_proj is missing");
     CHECK_U64(faults.n, 0);
     CHECK_U64(warnings.n, 2);
-    CHECK_HAS(warnings.n ? warnings.lines[0] : "", "refuse their ragged rows");
+    CHECK_HAS(
+        warnings.n ? warnings.lines[0] : "",
+        "a.experts: engines fuse experts.down_proj and experts.gate_up_proj, and refuse "
+        "experts.gate_up_proj: its two halves of 320 rows are no multiple of 128; remove this "
+        "--include");
 }
 
 static void check_warned(const char *text) {
@@ -238,6 +282,7 @@ static void test_groups_broken_by_rules(void) {
                        "l.{0..2}.v_proj.weight BF16 [256, 256]\n"
                        "m.gate_proj.weight BF16 [320, 256]\n"
                        "m.up_proj.weight BF16 [320, 256]\n"
+                       "o.gate_up_proj.weight BF16 [384, 256]\n"
                        "m.experts.{0..3}.w1.weight BF16 [128, 256]\n"
                        "m.experts.{0..3}.w2.weight BF16 [256, 128]\n"
                        "n.experts.gate_up_proj BF16 [4, 512, 128]\n"
@@ -245,21 +290,24 @@ static void test_groups_broken_by_rules(void) {
     const fq_name_rule rules[] = {{"*.k_proj.weight", false},
                                   {"m.*_proj.weight", true},
                                   {"m.experts.2.*", false},
-                                  {"n.experts.down_proj", false}};
-    decide_by_rules(text, rules, 4);
+                                  {"n.experts.down_proj", false},
+                                  {"o.*", true}};
+    decide_by_rules(text, rules, 5);
     check_quantized("l.1.q_proj.weight", "");
     check_kept("l.1.k_proj.weight", "by --exclude");
     check_quantized("m.gate_proj.weight", "by --include m.*_proj.weight");
     check_kept("m.experts.2.w1.weight", "by --exclude");
     check_quantized("m.experts.1.w1.weight", "");
     CHECK_U64(faults.n, 0);
-    CHECK_U64(warnings.n, 5);
-    check_warned("model: l.{0..2}: engines fuse these: quantized are q_proj, "
-                 "v_proj, kept are k_proj;");
-    check_warned("m: engines fuse these, and refuse their ragged rows: quantized "
-                 "are gate_proj, up_proj, kept are none");
+    CHECK_U64(warnings.n, 6);
+    check_warned("model: l.{0..2}: engines fuse these: quantized are q_proj and "
+                 "v_proj, kept are k_proj; treat them alike with --exclude");
+    check_warned("m: engines fuse gate_proj and up_proj, and refuse gate_proj: its 320 rows are no "
+                 "multiple of 128; remove this --include");
+    check_warned("o: engines refuse gate_up_proj: its two halves of 192 rows are no multiple of "
+                 "128; remove this --include");
     check_warned("m.experts: engines fuse these: quantized are experts.0.w1, "
-                 "experts.0.w2, experts.1.w1 and 3 more, kept are experts.2.w1, "
+                 "experts.0.w2, experts.1.w1 and 3 more, kept are experts.2.w1 and "
                  "experts.2.w2;");
     check_warned("n.experts: engines fuse these: quantized are "
                  "experts.gate_up_proj, kept are experts.down_proj");
@@ -275,6 +323,7 @@ int main(void) {
     test_fused_experts();
     test_fused_experts_of_unsure_layout();
     test_fused_experts_by_the_other_rules();
+    test_experts_under_other_names();
     test_included_fused_experts();
     test_groups_broken_by_rules();
     reset();

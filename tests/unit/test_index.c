@@ -109,7 +109,7 @@ static void test_faults(void) {
         {"{\"weight_map\":{\"a\":\"x.safetensors\",\"e\":\"x.safetensors\"}}",
          "e: is in no shard, but the index names it for x.safetensors"},
         {"{\"weight_map\":{\"a\":\"x.safetensors\",\"e\":\"z.safetensors\"}}",
-         "m/z.safetensors: does not exist"},
+         "m/z.safetensors: the index names it, but it is not there; download it"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         scratch_input in;
@@ -138,7 +138,7 @@ static void test_faults_together(void) {
     const char *lines = scratch_lines(&in.faults);
     CHECK_HAS(lines, "m/cut.safetensors: ");
     CHECK_HAS(lines, "Git LFS");
-    CHECK_HAS(lines, "m/no.safetensors: does not exist");
+    CHECK_HAS(lines, "m/no.safetensors: the index names it, but it is not there");
     CHECK_HAS(lines, "e: is in no shard");
     CHECK_HAS(lines, "i: is mapped to \"/etc/passwd\", which is an absolute path");
     CHECK_HAS(lines, "no file name: j");

@@ -123,7 +123,7 @@ static void test_config(void) {
 
 static void test_folder_without_index(void) {
     scratch_mkdir("u");
-    check_fault("u", "holds no .safetensors file");
+    check_fault("u", "holds no .safetensors file; name a model folder or a file");
     scratch_shard("u/b.safetensors", "b");
     scratch_shard("u/a.safetensors", "a");
     scratch_write("u/._a.safetensors", "what a Mac leaves behind");
@@ -141,6 +141,32 @@ static void test_folder_without_index(void) {
     scratch_remove("u/model.safetensors");
     scratch_shard("u/c.safetensors", "a");
     check_fault("u", "c.safetensors: a: is also in ");
+}
+
+// A first try often meets weights of another format. Nothing else is said of such a folder.
+static void check_other_weights(const char *names, const char *cure) {
+    scratch_input in;
+    char line[512];
+    scratch_open(&in, "other", NULL);
+    snprintf(line, sizeof line,
+             "/other: holds no .safetensors file, only %s, which is not read; %s", names, cure);
+    CHECK_U64(in.faults.n, 1);
+    CHECK_HAS(scratch_lines(&in.faults), line);
+    CHECK_U64(in.warnings.n, 0);
+    scratch_close(&in);
+}
+
+static void test_other_weights(void) {
+    scratch_mkdir("other");
+    scratch_write("other/README.md", "a model");
+    scratch_write("other/model.safetensors.zst", "(\265/\375");
+    check_other_weights("model.safetensors.zst", "unpack it with zstd -d first");
+    scratch_write("other/pytorch_model-1.bin", "PK");
+    scratch_write("other/pytorch_model-2.bin", "PK");
+    scratch_write("other/pytorch_model.bin.index.json", "{}");
+    scratch_remove("other/model.safetensors.zst");
+    check_other_weights("pytorch_model-1.bin, pytorch_model-2.bin",
+                        "save the model as safetensors first");
 }
 
 static void test_numbered_sets(void) {
@@ -227,6 +253,21 @@ static void test_hub_snapshot(void) {
     scratch_close(&in);
 }
 
+// The folder that a download leaves is the repository, and the model lies two levels down.
+static void test_hub_repository(void) {
+    scratch_mkdir("models--org--new");
+    check_fault("models--org--new", "holds no .safetensors file; name a model folder");
+    scratch_mkdir("models--org--new/snapshots");
+    check_fault("models--org--new", "holds no .safetensors file; name a model folder");
+    scratch_mkdir("models--org--new/snapshots/0123");
+    check_fault("models--org--new", "models--org--new: is a repository of the Hugging Face cache; "
+                                    "name one of its snapshots: snapshots/0123");
+    scratch_mkdir("not-a-repository");
+    scratch_mkdir("not-a-repository/snapshots");
+    scratch_mkdir("not-a-repository/snapshots/0123");
+    check_fault("not-a-repository", "holds no .safetensors file; name a model folder");
+}
+
 static void test_change_while_open(void) {
     scratch_input in;
     fq_error err = {0};
@@ -255,10 +296,12 @@ int main(void) {
     test_special_files();
     test_config();
     test_folder_without_index();
+    test_other_weights();
     test_numbered_sets();
     test_absurd_total();
     test_shard_links();
     test_hub_snapshot();
+    test_hub_repository();
     test_change_while_open();
     test_close_zeroed();
     scratch_end();

@@ -7,7 +7,7 @@
 
 typedef struct options {
     bool flag, alone;
-    const char *text;
+    const char *text, *device;
     int choice;
     uint32_t count;
     uint64_t size;
@@ -23,6 +23,8 @@ static const fq_opt table[] = {
     {"count", 0, "N", FQ_OPT_COUNT, offsetof(options, count), ""},
     {"size", 0, "SIZE", FQ_OPT_SIZE, offsetof(options, size), ""},
     {"number", 0, "X", FQ_OPT_FLOAT, offsetof(options, number), ""},
+    {"device", 0, "DEVICE", FQ_OPT_DEVICE, offsetof(options, device), ""},
+    {"force", 0, NULL, FQ_OPT_FLAG, offsetof(options, flag), ""},
     {"include", 0, "GLOB", FQ_OPT_LIST, offsetof(options, rules), ""},
     {"exclude", 0, "GLOB", FQ_OPT_LIST, offsetof(options, rules), ""},
     {0},
@@ -104,6 +106,16 @@ static void test_unknown(void) {
     CHECK_HAS(err.text, "--ouput (did you mean --output?)");
     CHECK(PARSE("in", "--hlep") == FQ_USAGE);
     CHECK_HAS(err.text, "did you mean --help?");
+    // What is named is tried: nothing is better than a guess, above all for a short --force.
+    static char *const unlike[] = {"--frc",       "--for", "--fforcee", "--resume",
+                                   "--outpputtt", "--o",   "--=x"};
+    for (size_t i = 0; i < sizeof unlike / sizeof unlike[0]; i++) {
+        CHECK(PARSE("in", unlike[i]) == FQ_USAGE);
+        CHECK_HAS(err.text, "cmd: unknown option --");
+        CHECK(!strstr(err.text, "did you mean"));
+    }
+    CHECK(PARSE("in", "--froce") == FQ_USAGE);
+    CHECK_HAS(err.text, "did you mean --force?");
     CHECK(PARSE("in", "-fx") == FQ_USAGE);
     CHECK_HAS(err.text, "unknown option -x");
 }
@@ -138,18 +150,23 @@ static void test_sizes(void) {
         char *text;
         uint64_t nbytes;
     } good[] = {
-        {"1", 1},           {"3K", 3 << 10},   {"3k", 3 << 10},  {"2M", 2 << 20},
-        {"2MiB", 2 << 20},  {"2mib", 2 << 20}, {"2MB", 2000000}, {"1G", 1 << 30},
-        {"1T", 1ull << 40}, {"5kb", 5000},     {"007", 7},       {"16777215T", 16777215ull << 40},
+        {"2097152", 2 << 20}, {"2048K", 2 << 20},      {"2048k", 2 << 20},
+        {"2M", 2 << 20},      {"2MiB", 2 << 20},       {"2mib", 2 << 20},
+        {"3MB", 3000000},     {"1G", 1 << 30},         {"1T", 1ull << 40},
+        {"5000kb", 5000000},  {"0002097153", 2097153}, {"16777215T", 16777215ull << 40},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         CHECK(PARSE("in", "--size", good[i].text) == FQ_OK);
         CHECK_U64(o.size, good[i].nbytes);
     }
-    static char *const bad[] = {"0",  "",    "K",     "1X", "1KK",       "1.5G",
-                                "-1", "1 K", "1Kib2", "1B", "16777216T", "18446744073709551616"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    static char *const bad[] = {"0",     "",         "K",         "4X",
+                                "4MM",   "4.5G",     "-4M",       "4 M",
+                                "4Mib2", "4194304B", "16777216T", "18446744073709551616",
+                                "2047K", "2MB",      "2097151"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(PARSE("in", "--size", bad[i]) == FQ_USAGE);
+        CHECK_HAS(err.text, "--size takes a size of 2M or more");
+    }
 }
 
 static void test_numbers(void) {
@@ -157,9 +174,24 @@ static void test_numbers(void) {
     CHECK(o.number == 1e-4f);
     CHECK(PARSE("in", "--number", "0") == FQ_OK);
     CHECK(o.number == 0.0f);
-    static char *const bad[] = {"", " 1", "1 ", "-1", "nan", "inf", "1e99", "x", "1,5"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    static char *const bad[] = {"", " 1", "1 ", "-1", "nan", "inf", "1e50", "x", "1,5"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(PARSE("in", "--number", bad[i]) == FQ_USAGE);
+        CHECK_HAS(err.text, "--number takes a number from 0 to 3.4e38");
+    }
+}
+
+static void test_devices(void) {
+    static char *const good[] = {"auto", "cpu", "cuda", "cuda:0", "cuda:0,1,13"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        CHECK(PARSE("in", "--device", good[i]) == FQ_OK);
+        CHECK_STR(o.device, good[i]);
+    }
+    static char *const bad[] = {"", "gpu", "CPU", "cpu:0", "cuda:", "cuda:0,", "cuda:,0", "cuda0"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(PARSE("in", "--device", bad[i]) == FQ_USAGE);
+        CHECK_HAS(err.text, "--device takes auto, cpu, cuda or cuda:N[,M...], not \"");
+    }
 }
 
 // --include and --exclude decide by their order on the command line.
@@ -183,6 +215,7 @@ int main(void) {
     test_counts();
     test_sizes();
     test_numbers();
+    test_devices();
     test_lists_keep_their_order();
     fq_arena_free(&arena);
     return check_result();

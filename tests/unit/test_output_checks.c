@@ -9,15 +9,18 @@
 static scratch_input folder_input; // "m"
 static scratch_input file_input;   // "w.safetensors"
 
-// The output is refused with that status and those words, and nothing is left behind.
+// The output is refused with that status and those words, and nothing is left behind. Examining it
+// says the same.
 static void check_refused(const scratch_input *in, const char *output, bool force, fq_status status,
                           const char *part) {
     fq_output *opened;
-    fq_error err;
+    fq_error err, examined;
+    CHECK(scratch_examine(output, in, force, &examined) == status);
     const fq_status actual = scratch_output(&opened, output, in, force, &err);
     if (!CHECK(actual == status))
         CHECK_NOTE("%s: status %d, %s\n", output, actual, err.text);
     CHECK_HAS(err.text, part);
+    CHECK_STR(examined.text, err.text);
     CHECK(!opened);
     fq_output_abandon(opened, false);
 }
@@ -25,6 +28,7 @@ static void check_refused(const scratch_input *in, const char *output, bool forc
 static void check_accepted(const scratch_input *in, const char *output, bool force) {
     fq_output *opened;
     fq_error err;
+    CHECK(scratch_examine(output, in, force, &err) == FQ_OK);
     if (!CHECK(scratch_output(&opened, output, in, force, &err) == FQ_OK))
         CHECK_NOTE("%s: %s\n", output, err.text);
     fq_output_abandon(opened, false);
@@ -114,8 +118,14 @@ static void test_hub_cache(void) {
     scratch_symlink("../../blobs/0", "models--o--r/snapshots/v/model.safetensors");
     scratch_open(&in, "models--o--r/snapshots/v", NULL);
     CHECK_STR(scratch_lines(&in.faults), "");
-    check_refused(&in, "models--o--r/blobs", true, FQ_USAGE, "blobs/0: is the same file as ");
     check_conflict(&in, "models--o--r", ": holds the input ");
+    static const char *const inside[] = {"blobs", "blobs/out", "snapshots/out", "out"};
+    for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "models--o--r/%s", inside[i]);
+        check_conflict(&in, path, ": lies inside the Hugging Face repository of the input ");
+    }
+    check_accepted(&in, "out", false);
     scratch_close(&in);
     scratch_remove("models--o--r");
 }
@@ -184,8 +194,25 @@ static void test_room(void) {
     fq_error err = {0};
     CHECK(fq_output_open(&output, scratch_path("out"), &folder_input.input, &options, &err) ==
           FQ_IO);
-    CHECK_HAS(err.text, "needs 1152921504606846976 bytes, but only ");
+    CHECK_HAS(err.text, "needs about 11529215046068");
     CHECK(!scratch_exists("out.partial"));
+    // What goes along counts, and no sum wraps around.
+    scratch_input in;
+    scratch_model(&in, "big");
+    scratch_close(&in);
+    scratch_write("big/side", "");
+    scratch_open(&in, "big", NULL);
+    for (size_t i = 0; i < in.input.n_side_files; i++) {
+        if (strcmp(in.input.side_files[i].path, "side") == 0)
+            in.input.side_files[i].nbytes = UINT64_C(1) << 60; // as no disk here could
+    }
+    check_refused(&in, "out", false, FQ_IO, "needs about 11529215046068");
+    const fq_output_options most = {.needed_nbytes = UINT64_MAX};
+    err = (fq_error){0};
+    CHECK(fq_output_examine(scratch_path("out"), &in.input, &most, &err) == FQ_IO);
+    CHECK_HAS(err.text, "needs about 18446744073709551615 bytes, but only ");
+    scratch_close(&in);
+    scratch_remove("big");
 }
 
 // Root may write anywhere: the test steps down where it can.
@@ -202,6 +229,54 @@ static void test_unwritable_parent(void) {
     }
     CHECK(chmod(scratch_path("locked"), 0755) == 0);
     scratch_remove("locked");
+}
+
+// Found out before hours of work, not after. Root may read anything: see above.
+static void test_unreadable_side_file(void) {
+    enum { NOBODY = 65534 };
+    scratch_input in;
+    const bool is_root = geteuid() == 0;
+    scratch_model(&in, "private");
+    scratch_close(&in);
+    scratch_mkdir("open");
+    CHECK(chmod(scratch_path("open"), 0777) == 0);
+    CHECK(chmod(scratch_path("private/tokenizer.json"), 0) == 0);
+    if (!is_root || seteuid(NOBODY) == 0) {
+        scratch_open(&in, "private", NULL);
+        CHECK(in.status == FQ_OK); // reading needs it not
+        check_refused(&in, "open/out", false, FQ_IO,
+                      "private/tokenizer.json: is to be copied, but cannot be read: Permission");
+        scratch_close(&in);
+        CHECK(!is_root || seteuid(0) == 0);
+    }
+    scratch_remove("private");
+    scratch_remove("open");
+}
+
+// In a folder such as /tmp only owners rename. Needs root, to be two users: skipped without it.
+static void test_sticky_parent(void) {
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0) {
+        printf("only root can be two users: skipped\n");
+        return;
+    }
+    scratch_mkdir("sticky");
+    CHECK(chmod(scratch_path("sticky"), 01777) == 0);
+    scratch_mkdir("sticky/out");
+    scratch_mkdir("sticky/new.partial");
+    scratch_mkdir("sticky/own");
+    CHECK(chown(scratch_path("sticky/own"), NOBODY, NOBODY) == 0);
+    check_accepted(&folder_input, "sticky/out", true);
+    CHECK(seteuid(NOBODY) == 0);
+    check_refused(&folder_input, "sticky/out", true, FQ_USAGE, "out: belongs to another user");
+    check_refused(&folder_input, "sticky/new", true, FQ_USAGE, "partial: belongs to another user");
+    check_accepted(&folder_input, "sticky/own", true);
+    CHECK(seteuid(0) == 0);
+    CHECK(chown(scratch_path("sticky"), NOBODY, NOBODY) == 0);
+    CHECK(seteuid(NOBODY) == 0);
+    check_accepted(&folder_input, "sticky/out", true); // its folder is the user's
+    CHECK(seteuid(0) == 0);
+    scratch_remove("sticky");
 }
 
 static void test_in_use(void) {
@@ -273,12 +348,71 @@ static void test_races(void) {
     }
 }
 
-// Needs the right to mount, in a name space of its own: skipped without it.
-static void test_mounts(void) {
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
-        printf("mounts are not permitted here: skipped\n");
-        return;
+static void bind(const char *from, const char *to) {
+    CHECK(mount(scratch_path(from), scratch_path(to), NULL, MS_BIND, NULL) == 0);
+}
+
+// Force removes the old output with all that is in it: not what is only mounted there, which lies
+// on the same device under a bind mount.
+static void test_mounts_inside(void) {
+    static const char *const names[] = {"o", "p.partial"};
+    fq_error err = {0};
+    scratch_mkdir("precious");
+    scratch_write("precious/p", "p");
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        const char *output = i == 0 ? "o" : "p";
+        scratch_mkdir(names[i]);
+        bind("precious", names[i]);
+        check_refused(&folder_input, output, true, FQ_USAGE, "is a mount point and cannot be");
+        CHECK(fq_tree_remove(AT_FDCWD, scratch_path(names[i]), "T", &err) == FQ_IO);
+        CHECK_HAS(err.text, "T: cannot remove it, as something is mounted there");
+        CHECK(umount(scratch_path(names[i])) == 0);
+        snprintf(path, sizeof path, "%s/s", names[i]);
+        scratch_mkdir(path);
+        bind("precious", path);
+        check_refused(&folder_input, output, true, FQ_USAGE, "/s: is a mount point inside");
+        CHECK(fq_tree_remove(AT_FDCWD, scratch_path(names[i]), "T", &err) == FQ_IO);
+        CHECK_HAS(err.text, "T/s: cannot remove it, as something is mounted there");
+        CHECK(umount(scratch_path(path)) == 0);
+        snprintf(path, sizeof path, "%s/f", names[i]);
+        scratch_write(path, "");
+        bind("precious/p", path);
+        check_refused(&folder_input, output, true, FQ_USAGE, "/f: is a mount point inside");
+        CHECK(umount(scratch_path(path)) == 0);
+        check_accepted(&folder_input, output, true);
     }
+    scratch_write("f", "");
+    bind("precious/p", "f");
+    check_refused(&file_input, "f", true, FQ_USAGE, "f: is a mount point and cannot be replaced");
+    CHECK(umount(scratch_path("f")) == 0);
+    CHECK_STR(scratch_read("precious/p"), "p");
+    scratch_remove("f");
+    scratch_remove("o");
+    scratch_remove("precious");
+}
+
+// One that comes only during the run is not entered either.
+static void test_mount_appears(void) {
+    fq_output *output;
+    fq_error err;
+    scratch_mkdir("precious");
+    scratch_write("precious/p", "p");
+    scratch_mkdir("out");
+    scratch_mkdir("out/s");
+    CHECK(scratch_output(&output, "out", &folder_input, true, &err) == FQ_OK);
+    bind("precious", "out/s");
+    CHECK(fq_output_commit(output, &err) == FQ_IO);
+    CHECK_HAS(err.text, "is complete, but the old one could not be removed");
+    CHECK_HAS(err.text, "out.partial/s: cannot remove it, as something is mounted there");
+    CHECK_STR(scratch_read("precious/p"), "p");
+    CHECK(umount(scratch_path("out.partial/s")) == 0);
+    scratch_remove("out.partial");
+    scratch_remove("out");
+    scratch_remove("precious");
+}
+
+static void test_mounts(void) {
     scratch_mkdir("b");
     CHECK(mount(scratch_path("m"), scratch_path("b"), NULL, MS_BIND, NULL) == 0);
     check_conflict(&folder_input, "b", ": is the input ");
@@ -292,7 +426,20 @@ static void test_mounts(void) {
     fq_error err = {0};
     CHECK(fq_output_open(&output, scratch_path("b/out"), &folder_input.input, &options, &err) ==
           FQ_IO);
-    CHECK_HAS(err.text, "needs 1048576 bytes, but only 65536 are free");
+    CHECK_HAS(err.text, " bytes, but only 65536 are free");
+    // What force discards makes room.
+    char full[50 << 10];
+    memset(full, 'x', sizeof full);
+    full[sizeof full - 1] = '\0';
+    scratch_mkdir("b/out.partial");
+    scratch_write("b/out.partial/shard", full);
+    const fq_output_options again = {.force = true, .needed_nbytes = 60 << 10};
+    err = (fq_error){0};
+    CHECK(fq_output_examine(scratch_path("b/out"), &folder_input.input, &again, &err) == FQ_OK);
+    CHECK(scratch_exists("b/out.partial/shard"));
+    CHECK(fq_output_open(&output, scratch_path("b/out"), &folder_input.input, &again, &err) ==
+          FQ_OK);
+    fq_output_abandon(output, false);
     CHECK(mount("none", scratch_path("b"), NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
     check_refused(&folder_input, "b/out", false, FQ_IO, "Read-only file system");
     CHECK(umount(scratch_path("b")) == 0);
@@ -318,9 +465,18 @@ int main(void) {
     test_current_folder();
     test_room();
     test_unwritable_parent();
+    test_unreadable_side_file();
+    test_sticky_parent();
     test_in_use();
     test_races();
-    test_mounts();
+    // In a name space of its own.
+    if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0) {
+        test_mounts_inside();
+        test_mount_appears();
+        test_mounts();
+    } else {
+        printf("mounts are not permitted here: skipped\n");
+    }
     scratch_close(&folder_input);
     scratch_close(&file_input);
     scratch_end();

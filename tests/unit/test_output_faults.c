@@ -19,7 +19,8 @@ typedef enum call {
     CALL_RENAMEAT,
     CALL_RENAMEAT2,
     CALL_FUTIMENS,
-    CALL_COUNT
+    CALL_COUNT, // of those that are fatal wherever they fail
+    CALL_FSTATAT
 } call;
 
 static struct {
@@ -100,6 +101,10 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
 
 int futimens(int fd, const struct timespec times[2]) {
     return fails(CALL_FUTIMENS) ? -1 : (int)syscall(SYS_utimensat, fd, NULL, times, 0);
+}
+
+int fstatat(int dir_fd, const char *restrict path, struct stat *restrict out, int flags) {
+    return fails(CALL_FSTATAT) ? -1 : (int)syscall(SYS_newfstatat, dir_fd, path, out, flags);
 }
 
 static scratch_input folder_input, file_input;
@@ -195,6 +200,30 @@ static void test_without_rename_flags(void) {
     no_rename_flags = false;
 }
 
+// A look that fails says nothing about other runs, and leaves nothing behind.
+static void test_failed_look(void) {
+    const scratch_input *const inputs[] = {&folder_input, &file_input};
+    for (int i = 0; i < 2; i++) {
+        int n_failed = 0;
+        fault.happened = true;
+        for (long at = 0; fault.happened; at++) {
+            fq_output *output;
+            fq_error err;
+            fail_at(CALL_FSTATAT, at, false, EIO);
+            const fq_status status = scratch_output(&output, "out", inputs[i], false, &err);
+            fault.at = -1;
+            if (status != FQ_OK) {
+                CHECK(status == FQ_IO);
+                CHECK_HAS(err.text, "Input/output error");
+                n_failed++;
+            }
+            fq_output_abandon(output, false);
+            CHECK(!scratch_exists("out.partial"));
+        }
+        CHECK(n_failed > 0);
+    }
+}
+
 static void test_short_writes(void) {
     const scenario s = {&folder_input, false};
     fq_error err = {0};
@@ -232,7 +261,7 @@ static void test_full_disk(void) {
     CHECK(scratch_output(&output, "full/out", &folder_input, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "a.safetensors", 10000, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "b.safetensors", 100000, &err) == FQ_IO);
-    CHECK_HAS(err.text, "b.safetensors: cannot be written: No space left on device; 100 bytes are");
+    CHECK_HAS(err.text, "b.safetensors: cannot be written: No space left on device; about ");
     CHECK(!scratch_exists("full/out.partial/b.safetensors"));
     CHECK(fq_output_abandon(output, true));
     scratch_check_shard("full/out.partial/a.safetensors", 10000);
@@ -253,6 +282,7 @@ int main(void) {
     scratch_open(&file_input, "w.safetensors", NULL);
     test_each_call();
     test_without_rename_flags();
+    test_failed_look();
     test_short_writes();
     test_file_size_limit();
     test_full_disk();

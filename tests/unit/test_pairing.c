@@ -1,6 +1,7 @@
 // A scale that is not found, or read in the wrong shape, turns a model to noise without a word:
 // every form that is accepted, and a fault with a name for every other.
 #include "lib/pairing.h"
+#include "lib/plan.h"
 #include "tests/check.h"
 #include "tests/header_checkpoint.h"
 
@@ -152,10 +153,14 @@ static void test_shapes(void) {
 
 // Forms that other tools write, and that are no blocks of 128: the message says what they are.
 static void test_known_misfits(void) {
-    check_scale_refused("F32 []", &blocks_of_128, "one scale for the whole tensor: not block");
-    check_scale_refused("F32 [1]", &no_config, "one scale for the whole tensor: not block-scaled");
-    check_scale_refused("F32 [130, 1]", &no_config, "one scale for each row: not block-scaled");
-    check_scale_refused("F32 [130]", &blocks_of_128, "one scale for each row: not block-scaled");
+    check_scale_refused(
+        "F32 []", &blocks_of_128,
+        "shape [] is one scale for the whole tensor of x.weight; this version reads "
+        "block scales only, here [2, 3] for blocks of 128 x 128");
+    check_scale_refused("F32 [1]", &no_config, "one scale for the whole tensor of x.weight");
+    check_scale_refused("F32 [130, 1]", &no_config,
+                        "one scale for each row of x.weight; this version");
+    check_scale_refused("F32 [130]", &blocks_of_128, "one scale for each row of x.weight");
     check_scale_refused("F32 [4, 3]", &blocks_of_128, "tensor-parallel split");
     check_refused("qkv.weight F8_E4M3 [27136, 6144]\nqkv.weight_scale_inv F32 [216, 48]\n",
                   &blocks_of_128, "qkv.weight_scale_inv", "tensor-parallel split");
@@ -177,6 +182,9 @@ static void test_missing_and_orphan_scales(void) {
     check_refused("weight_scale F32 [1]\n", &no_config, "weight_scale", "no file holds");
     check_refused("a.weight BF16 [256, 256]\na.weight_scale_inv F32 [2, 2]\n", &no_config,
                   "a.weight_scale_inv", "whose weight is BF16");
+    check_refused("p.experts.down_proj BF16 [4, 256, 256]\n"
+                  "p.experts.down_proj_scale_inv F32 [4, 2, 2]\n",
+                  &no_config, "p.experts.down_proj_scale_inv", "whose weight is BF16");
     check_refused("a.weight F8_E4M3 [256]\na.weight_scale_inv F32 [2]\n", &no_config, "a.weight",
                   "no matrix");
     check_refused("a.weight F8_E4M3 [0, 128]\na.weight_scale_inv F32 [0, 1]\n", &no_config,
@@ -225,6 +233,24 @@ static void test_fmt_of_the_config(void) {
     pair_weight("x.weight F8_E4M3 [128, 128]", "x.weight_scale_inv F32 [1, 1]", &fnuz);
     CHECK_U64(faults.n, 1);
     CHECK_HAS(faults.n ? faults.lines[0] : "", "config.json: quantization_config: fmt e4m3fnuz");
+    static const struct {
+        const char *fmt, *fault; // NULL: none
+    } cases[] = {
+        {"", NULL},
+        {"e4m3", NULL},
+        {"E4M3", NULL},
+        {"Float8_E4M3FN", NULL},
+        {"E4M3FNUZ", "fmt E4M3FNUZ is not read"},
+        {"float8_e5m2", "fmt float8_e5m2 is not read"},
+        {"E5M2", "fmt E5M2 is not read"},
+        {"whatever", "fmt whatever is not known; this version reads e4m3 only"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fq_quant_config quant = {.present = true, .method = "fp8", .fmt = cases[i].fmt};
+        pair_weight("x.weight F8_E4M3 [128, 128]", "x.weight_scale_inv F32 [1, 1]", &quant);
+        CHECK_U64(faults.n, cases[i].fault != NULL);
+        CHECK_HAS(faults.n ? faults.lines[0] : "", cases[i].fault ? cases[i].fault : "");
+    }
     const fq_quant_config long_name = {.present = true, .method = "fp8", .fmt = "float8_e4m3fn"};
     pair_weight("x.weight F8_E4M3 [128, 128]", "x.weight_scale_inv F32 [1, 1]", &long_name);
     CHECK_U64(faults.n, 0);
@@ -248,6 +274,43 @@ static void test_many_weights_and_all_faults_at_once(void) {
     }
 }
 
+// One cause may spoil all of a model's tensors: what to do must not be lost in the list.
+static void test_many_faults_of_a_kind(void) {
+    pair("a.{0..24}.weight F8_E4M3 [128, 128]\nb.{0..19}.weight_scale F32 [1, 1]\n"
+         "c.{0..99}.weight BF16 [1, 1]\nc.{0..99}.weight_scale F32 [1, 1]\n",
+         &no_config);
+    CHECK_U64(faults.n, 20 + 20 + 20 + 2);
+    CHECK_STR(faults.n == 62 ? faults.lines[60] : "",
+              "model: and 5 more FP8 weights without a scale");
+    CHECK_STR(faults.n == 62 ? faults.lines[61] : "",
+              "model: and 80 more scales whose weight is not FP8");
+}
+
+// A scale that is left over would be read with the new codes, or with weights that are not FP8.
+static void test_orphans_refused_by_convert(void) {
+    reset();
+    CHECK(header_add_text(&headers, "a.weight BF16 [256, 256]\na.weight_scale_inv F32 [2, 2]\n"
+                                    "b.weight_scale BF16 [1]\nc BF16 [4, 4]\nc_scale_inv F32 []\n"
+                                    "d.weight I8 [4, 4]\nd.weight_scale F32 [4, 1]\n"
+                                    "norm.scale F32 [4]\ne.k_scale F32 []\nf_scale_inv F32 []\n"));
+    header_finish(&headers);
+    fq_error err = {0};
+    const fq_model model = fq_model_unknown();
+    const fq_quantize_options options = {.arch = "sm90", .version = "0"};
+    fq_plan plan = {0};
+    fq_messages warnings = {0};
+    CHECK(fq_plan_quantize(&plan, &headers.checkpoint, &model, &options, &faults, &warnings,
+                           &err) == FQ_OK);
+    fq_plan_free(&plan);
+    fq_messages_free(&warnings);
+    static const char *const expected[] = {"a.weight_scale_inv: a scale whose weight is BF16",
+                                           "b.weight_scale: a scale whose weight no file holds",
+                                           "c_scale_inv: a scale whose weight is BF16"};
+    CHECK_U64(faults.n, 3);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_HAS(i < faults.n ? faults.lines[i] : "", expected[i]);
+}
+
 static void test_runtime_scales(void) {
     CHECK(fq_is_runtime_scale("model.layers.0.self_attn.k_scale"));
     CHECK(fq_is_runtime_scale("a.v_scale"));
@@ -267,6 +330,8 @@ int main(void) {
     test_foreign_formats();
     test_fmt_of_the_config();
     test_many_weights_and_all_faults_at_once();
+    test_many_faults_of_a_kind();
+    test_orphans_refused_by_convert();
     test_runtime_scales();
     reset();
     return check_result();

@@ -71,6 +71,7 @@ static void test_dtype_rank_and_size(void) {
            "i.weight BF16 [0, 128]\n"
            "j.weight_g BF16 [256, 256]\n"
            "weight BF16 [256, 256]\n"
+           ".weight BF16 [256, 256]\n"
            "k.weight BF16 [576, 7168]\n"
            "l.weight BF16 [256, 300]\n"
            "m.weight BF16 [130, 300]\n"
@@ -86,6 +87,7 @@ static void test_dtype_rank_and_size(void) {
     check_kept("i.weight", "empty");
     check_kept("j.weight_g", "does not end in .weight");
     check_kept("weight", "does not end in .weight");
+    check_kept(".weight", "is .weight alone");
     check_quantized("k.weight", "ragged: 576 rows");
     check_quantized("l.weight", "ragged: 300 columns");
     check_quantized("m.weight", "ragged: 130 rows, 300 columns");
@@ -111,7 +113,7 @@ static void test_last_rule_wins(void) {
 }
 
 static void test_rules_that_name_one_tensor(void) {
-    const char *text = "a.weight BF16 [2, 128, 128]\n"
+    const char *text = "a.weight BF16 [2, 1, 128]\n"
                        "b.weight I8 [128, 128]\n"
                        "c.weight BF16 [0, 128]\n"
                        "d.weight BF16 [1, 1]\n";
@@ -131,6 +133,27 @@ static void test_rules_that_name_one_tensor(void) {
     // A rule that a later one overrides asks for nothing.
     decide_by_rules(text, rules, 8);
     CHECK_U64(faults.n, 3);
+}
+
+// Brackets are characters of some names: the very name of a tensor is no set.
+static void test_rules_that_name_brackets(void) {
+    const char *text = "a[0].weight BF16 [256, 256]\n"
+                       "b[0].weight BF16 [1, 256]\n"
+                       "c[0].weight BF16 [256]\n"
+                       "d[0.weight BF16 [1, 256]\n";
+    const fq_name_rule rules[] = {{"a[0].weight", false},
+                                  {"b[0].weight", true},
+                                  {"c[0].weight", true},
+                                  {"d[0.weight", true},
+                                  {"e[0.weight", true}};
+    decide_by_rules(text, rules, 5);
+    check_kept("a[0].weight", "by --exclude a[0].weight");
+    check_quantized("b[0].weight", "by --include b[0].weight");
+    check_quantized("d[0.weight", "by --include d[0.weight");
+    CHECK_U64(warnings.n, 0);
+    CHECK_U64(faults.n, 2);
+    CHECK_HAS(faults.n ? faults.lines[0] : "", "c[0].weight: cannot be quantized: not 2-D");
+    CHECK_HAS(faults.n == 2 ? faults.lines[1] : "", "e[0.weight: no tensor has this name");
 }
 
 static void test_nonfinite_tensors(void) {
@@ -187,13 +210,48 @@ static void test_modules_to_not_convert(void) {
     CHECK_U64(policy.n_modules, 1);
 }
 
+// Engines read what is listed unquantized. A head that is quantized, under any parent, is not.
+static void test_included_embeddings_and_heads(void) {
+    const char *text = "lm_head.weight BF16 [256, 256]\n"
+                       "language_model.lm_head.weight BF16 [256, 256]\n"
+                       "model.embed_tokens.weight BF16 [256, 256]\n"
+                       "model.layers.0.mlp.gate.weight BF16 [256, 256]\n"
+                       "model.layers.0.xlm_head.weight BF16 [256, 256]\n";
+    const fq_name_rule rules[] = {
+        {"lm_head.weight", true}, {"*.gate.weight", true}, {"*.xlm_head.weight", true}};
+    decide_by_rules(text, rules, 3);
+    CHECK(!is_listed("lm_head"));
+    CHECK(is_listed("language_model.lm_head"));
+    CHECK_U64(warnings.n, 1);
+    CHECK_HAS(
+        warnings.n ? warnings.lines[0] : "",
+        "model: lm_head.weight: is quantized by --include lm_head.weight, but engines have no "
+        "FP8 form of output heads");
+    // One of the same name elsewhere that stays is listed by its full name, and bare where it is.
+    const fq_name_rule others[] = {{"language_model.lm_head.weight", true}, {"*embed*", true}};
+    decide_by_rules(text, others, 2);
+    CHECK(is_listed("lm_head"));
+    CHECK(!is_listed("language_model.lm_head"));
+    CHECK_U64(warnings.n, 2);
+    CHECK_HAS(
+        warnings.n == 2 ? warnings.lines[1] : "",
+        "model.embed_tokens.weight: is quantized by --include *embed*, but engines have no FP8 "
+        "form of embeddings");
+    decide_by_rules("language_model.lm_head.weight BF16 [256, 256]\n", others, 1);
+    CHECK_U64(policy.n_modules, 0);
+    decide_by_rules("l.xlm_head.weight BF16 [256, 256]\n", NULL, 0);
+    CHECK(is_listed("lm_head"));
+}
+
 int main(void) {
     test_component_rules();
     test_dtype_rank_and_size();
     test_last_rule_wins();
     test_rules_that_name_one_tensor();
+    test_rules_that_name_brackets();
     test_nonfinite_tensors();
     test_modules_to_not_convert();
+    test_included_embeddings_and_heads();
     reset();
     return check_result();
 }

@@ -11,6 +11,14 @@ static fq_side_kind kind_of(const fq_input *input, const char *path) {
     return FQ_SIDE_KIND_COUNT;
 }
 
+static uint64_t nbytes_of(const fq_input *input, const char *path) {
+    for (size_t i = 0; i < input->n_side_files; i++) {
+        if (strcmp(input->side_files[i].path, path) == 0)
+            return input->side_files[i].nbytes;
+    }
+    return UINT64_MAX;
+}
+
 static void make_model(void) {
     scratch_mkdir("m");
     scratch_shard("m/model.safetensors", "a");
@@ -121,6 +129,7 @@ static void test_links(void) {
     scratch_open(&in, "m", "out.json"); // asking for it does not help
     CHECK_STR(scratch_lines(&in.faults), "");
     CHECK(kind_of(&in.input, "inside.json") == FQ_SIDE_COPY);
+    CHECK(nbytes_of(&in.input, "inside.json") == 2); // of what the link leads to
     CHECK(kind_of(&in.input, "s/real.json") == FQ_SIDE_COPY);
     CHECK(kind_of(&in.input, "out.json") == FQ_SIDE_LINK);
     CHECK(kind_of(&in.input, "dangling.json") == FQ_SIDE_LINK);
