@@ -211,11 +211,14 @@ static int make_folder(int dir_fd, const char *name) {
     if (mkdirat(dir_fd, name, 0777) != 0)
         return -1;
     const int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
+    if (fd < 0 && errno == ENOENT) {
+        // Gone at once: another run, with force, has taken it for one that was left behind. What is
+        // there by now is that run's.
+        errno = EEXIST;
+    } else if (fd < 0) {
         const int errno_value = errno;
         unlinkat(dir_fd, name, AT_REMOVEDIR);
-        // Gone at once: another run, with force, has taken it for one that was left behind.
-        errno = errno_value == ENOENT ? EEXIST : errno_value;
+        errno = errno_value;
     }
     return fd;
 }

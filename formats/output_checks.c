@@ -83,6 +83,8 @@ static fq_status check_target(const checker *c, const char *name, fq_error *err)
         return fail_conflict(c, "is", err);
     const bool is_folder = c->input->checkpoint.is_folder;
     const int is_inside = is_folder ? is_at_or_below(parent_fd, name, &c->folder) : 0;
+    if (is_inside < 0 && errno == ENOENT)
+        return FQ_OK; // gone at once: another run, with force, has discarded it
     if (is_inside < 0)
         return fail_examine(c, err);
     const int is_around = is_at_or_below(AT_FDCWD, c->input->folder, &st);

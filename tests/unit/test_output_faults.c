@@ -53,9 +53,9 @@ static bool fails(call which) {
 }
 
 // The functions of libc, in whose place these are called. A write may also be cut short, and the
-// file system may not know the flags of renameat2.
+// file system may not know the flags of renameat2, nor the kernel statx.
 
-static bool short_writes, no_rename_flags;
+static bool short_writes, no_rename_flags, no_statx;
 
 int openat(int dir_fd, const char *path, int flags, ...);
 int openat(int dir_fd, const char *path, int flags, ...) {
@@ -105,6 +105,13 @@ int futimens(int fd, const struct timespec times[2]) {
 
 int fstatat(int dir_fd, const char *restrict path, struct stat *restrict out, int flags) {
     return fails(CALL_FSTATAT) ? -1 : (int)syscall(SYS_newfstatat, dir_fd, path, out, flags);
+}
+
+int statx(int dir_fd, const char *restrict path, int flags, unsigned mask,
+          struct statx *restrict out) {
+    if (no_statx)
+        errno = ENOSYS;
+    return no_statx ? -1 : (int)syscall(SYS_statx, dir_fd, path, flags, mask, out);
 }
 
 static scratch_input folder_input, file_input;
@@ -248,12 +255,25 @@ static void test_file_size_limit(void) {
     CHECK(!scratch_exists("out") && !scratch_exists("out.partial"));
 }
 
-// Needs the right to mount, in a name space of its own: skipped without it.
+// A kernel that does not tell mounts: other file systems are still not entered.
+static void test_mount_without_statx(void) {
+    fq_output *output;
+    fq_error err = {0};
+    scratch_mkdir("out");
+    scratch_mkdir("out/s");
+    CHECK(mount("none", scratch_path("out/s"), "tmpfs", 0, "size=64k") == 0);
+    scratch_write("out/s/p", "p");
+    no_statx = true;
+    CHECK(scratch_output(&output, "out", &folder_input, true, &err) == FQ_USAGE);
+    CHECK_HAS(err.text, "out/s: is a mount point");
+    CHECK(fq_tree_remove(AT_FDCWD, scratch_path("out"), "out", &err) == FQ_IO);
+    no_statx = false;
+    CHECK_STR(scratch_read("out/s/p"), "p");
+    CHECK(umount(scratch_path("out/s")) == 0);
+    scratch_remove("out");
+}
+
 static void test_full_disk(void) {
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
-        printf("mounts are not permitted here: skipped\n");
-        return;
-    }
     fq_output *output;
     fq_error err;
     scratch_mkdir("full");
@@ -285,7 +305,13 @@ int main(void) {
     test_failed_look();
     test_short_writes();
     test_file_size_limit();
-    test_full_disk();
+    // In a name space of its own.
+    if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0) {
+        test_mount_without_statx();
+        test_full_disk();
+    } else {
+        printf("mounts are not permitted here: skipped\n");
+    }
     scratch_close(&folder_input);
     scratch_close(&file_input);
     scratch_end();
