@@ -38,7 +38,8 @@ static void print_list(const fq_printer *printer, const fq_survey *survey) {
         const fq_tensor *tensor = row->tensor;
         fq_print_padded(printer, 10, fq_dtype_name(tensor->dtype));
         fq_print(printer, FQ_PLAIN, "%9s  ", fq_format_nbytes(size, tensor->nbytes));
-        fq_print_padded(printer, 20, fq_format_shape(shape, tensor->shape, tensor->rank));
+        fq_print_padded(printer, 20,
+                        fq_shape_format(shape, sizeof shape, tensor->shape, tensor->rank));
         if (has_scales)
             fq_print(printer, FQ_PLAIN, "  %-6s %-6s", role_text(row),
                      row->scale_format ? row->scale_format : "");
@@ -59,11 +60,11 @@ static fq_status print_folded(const fq_printer *printer, const fq_survey *survey
         const fq_survey_row *row = &survey->rows[i];
         const fq_tensor *tensor = row->tensor;
         items[i].name = tensor->name;
-        items[i].rest = fq_arena_printf(&arena, "%s %s%s%s%s%s", fq_dtype_name(tensor->dtype),
-                                        fq_format_shape(shape, tensor->shape, tensor->rank),
-                                        *role_text(row) ? " " : "", role_text(row),
-                                        row->scale_format ? ", " : "",
-                                        row->scale_format ? row->scale_format : "");
+        items[i].rest = fq_arena_printf(
+            &arena, "%s %s%s%s%s%s", fq_dtype_name(tensor->dtype),
+            fq_shape_format(shape, sizeof shape, tensor->shape, tensor->rank),
+            *role_text(row) ? " " : "", role_text(row), row->scale_format ? ", " : "",
+            row->scale_format ? row->scale_format : "");
         ok = items[i].rest != NULL;
     }
     const fq_status status =

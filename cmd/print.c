@@ -110,12 +110,3 @@ const char *fq_format_nbytes(char out[FQ_SIZE_TEXT], uint64_t nbytes) {
     snprintf(out, FQ_SIZE_TEXT, "%.*f %s", digits, value, units[unit]);
     return out;
 }
-
-const char *fq_format_shape(char out[FQ_SHAPE_TEXT], const uint64_t *shape, uint32_t rank) {
-    size_t n = 0;
-    out[n++] = '[';
-    for (uint32_t i = 0; i < rank; i++)
-        n += (size_t)snprintf(out + n, FQ_SHAPE_TEXT - n, "%s%" PRIu64, i ? ", " : "", shape[i]);
-    snprintf(out + n, FQ_SHAPE_TEXT - n, "]");
-    return out;
-}

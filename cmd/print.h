@@ -44,9 +44,4 @@ enum { FQ_SIZE_TEXT = 16 };
 // "512 B", "1.50 kB", "15.3 GB": decimal units, three digits. Returns out.
 const char *fq_format_nbytes(char out[FQ_SIZE_TEXT], uint64_t nbytes);
 
-enum { FQ_SHAPE_TEXT = 2048 };
-
-// "[7168, 2048]"; room for the largest rank. Returns out.
-const char *fq_format_shape(char out[FQ_SHAPE_TEXT], const uint64_t *shape, uint32_t rank);
-
 #endif

@@ -38,13 +38,14 @@ static const char *describe_row(fq_arena *arena, const fq_row *row, const fq_pla
     const fq_step *step = fq_row_step(row, plan, 0);
     const fq_tensor *source = step->source;
     const char *separator = *step->reason ? ": " : "";
-    fq_format_shape(shape, source->shape, source->rank);
+    fq_shape_format(shape, sizeof shape, source->shape, source->rank);
     if (step->action == FQ_COPY)
         return fq_arena_printf(arena, "%s %s%s%s", fq_dtype_name(source->dtype), shape, separator,
                                step->reason);
     if (step->split)
         snprintf(parts, sizeof parts, "%zu x %s ", row->n,
-                 fq_format_shape(part_shape, step->target->shape, step->target->rank));
+                 fq_shape_format(part_shape, sizeof part_shape, step->target->shape,
+                                 step->target->rank));
     return fq_arena_printf(arena, "%s %s -> %s%s%s%s", fq_dtype_name(source->dtype), shape, parts,
                            fq_dtype_name(step->target->dtype), separator, step->reason);
 }

@@ -39,8 +39,8 @@ static uint64_t n_elements(const fq_step *step) {
 static void add_matrix(fq_tally *tally, const fq_step *step, const fq_step_counts *counts) {
     const uint64_t n = n_elements(step);
     tally->n_elements += n;
-    tally->quantized_nbytes_in += n * fq_dtype_bits(step->source->dtype) / 8;
-    tally->quantized_nbytes_out += n * fq_dtype_bits(step->target->dtype) / 8;
+    tally->quantized_nbytes_in += n * fq_dtype_size(step->source->dtype);
+    tally->quantized_nbytes_out += n * fq_dtype_size(step->target->dtype);
     tally->scale_nbytes += step->target_scale ? step->target_scale->nbytes : 0;
     fq_step_counts_add(&tally->counts, counts);
     const double share = n ? (double)counts->quantize.flushed_to_zero / (double)n : 0;

@@ -96,6 +96,7 @@ bool fq_band_next(fq_band_cursor *c, fq_band *out) {
 
 fq_scale_window fq_band_window(const fq_band *band) {
     return (fq_scale_window){
+        .matrix = band->step->matrix,
         .weight_rows = band->step->source_matrix.rows,
         .weight_cols = band->step->source_matrix.cols,
         .block = band->step->block,

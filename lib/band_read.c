@@ -71,18 +71,18 @@ fq_status fq_band_read(void *out, const fq_checkpoint *checkpoint, const fq_band
                        void *staging, size_t staging_nbytes, fq_error *err) {
     const fq_tensor *tensor = band->step->source;
     const fq_shard *shard = &checkpoint->shards[tensor->shard];
+    const uint64_t start = shard->data_start + tensor->offset;
+    if (band->step->action == FQ_COPY)
+        return shard->source->read(shard->source, start + band->byte0, out, band->nbytes, err);
     const band_reader reader = {
         .source = shard->source,
-        .start = shard->data_start + tensor->offset,
-        .size = fq_dtype_bits(tensor->dtype) / 8,
+        .start = start,
+        .size = fq_dtype_size(tensor->dtype),
         .band = band,
         .out = out,
         .staging = staging,
         .staging_nbytes = staging_nbytes,
     };
-    if (band->step->action == FQ_COPY)
-        return reader.source->read(reader.source, reader.start + band->byte0, out, band->nbytes,
-                                   err);
     return band->step->source_matrix.transposed ? read_turned(&reader, err)
                                                 : read_straight(&reader, err);
 }

@@ -11,7 +11,8 @@
 
 typedef struct expert_pair {
     size_t gate_up, down;  // positions in by_name; SIZE_MAX if absent
-    const char *module;    // "P.experts"
+    const char *name;      // of one of them: starts with the module's, "P.experts"
+    size_t n_module;       // bytes of that
     uint64_t intermediate; // I
     uint64_t hidden;       // H
     bool transposed;
@@ -69,14 +70,10 @@ const char *fq_experts_why_not_2d(const fq_tensor *tensor) {
                : "not 2-D, but a stack of matrices";
 }
 
-// The position of module + suffix, or SIZE_MAX. FQ_DEVICE when out of memory.
-static fq_status find_sibling(size_t *out, const fq_policy_draft *draft, const char *module,
-                              const char *suffix, fq_error *err) {
-    const char *name = fq_arena_printf(draft->arena, "%s%s", module, suffix);
-    if (!name)
-        return fq_fail_memory(err);
-    *out = fq_checkpoint_position(draft->checkpoint, name);
-    return FQ_OK;
+// The position of the module's tensor with that end of its name, or SIZE_MAX.
+static size_t find_sibling(const fq_policy_draft *draft, const expert_pair *pair,
+                           const char *suffix) {
+    return fq_checkpoint_position_of(draft->checkpoint, pair->name, pair->n_module, suffix);
 }
 
 // Why a layout read off the shapes cannot be trusted, by what config.json says; NULL if it can.
@@ -106,29 +103,22 @@ static const char *read_layout(expert_pair *pair, const fq_tensor *gate_up, cons
     return NULL;
 }
 
-// gpt-oss stores gate and up rows in turns, and biases beside them. FQ_DEVICE when out of memory.
-static fq_status is_interleaved(bool *out, const fq_policy_draft *draft, const char *module,
-                                fq_error *err) {
-    size_t gate_up_bias = SIZE_MAX, down_bias = SIZE_MAX;
-    fq_status status = find_sibling(&gate_up_bias, draft, module, ".gate_up_proj_bias", err);
-    if (!status)
-        status = find_sibling(&down_bias, draft, module, ".down_proj_bias", err);
-    if (status)
-        return status;
+// gpt-oss stores gate and up rows in turns, and biases beside them.
+static bool is_interleaved(const fq_policy_draft *draft, const expert_pair *pair) {
     const char *type = draft->model->model_type;
-    *out =
-        (type && strcmp(type, "gpt_oss") == 0) || gate_up_bias != SIZE_MAX || down_bias != SIZE_MAX;
-    return FQ_OK;
+    return (type && strcmp(type, "gpt_oss") == 0) ||
+           find_sibling(draft, pair, ".gate_up_proj_bias") != SIZE_MAX ||
+           find_sibling(draft, pair, ".down_proj_bias") != SIZE_MAX;
 }
 
 // True if the checkpoint holds a tensor "P.experts.NUMBER.…": where the split ones would go.
-static bool has_split_experts(const fq_checkpoint *checkpoint, const char *module) {
-    const size_t n = strlen(module);
+static bool has_split_experts(const fq_checkpoint *checkpoint, const expert_pair *pair) {
+    const size_t n = pair->n_module;
     size_t low = 0, high = checkpoint->n_tensors;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         const char *name = checkpoint->by_name[middle]->name;
-        const int order = strncmp(name, module, n);
+        const int order = strncmp(name, pair->name, n);
         // Looks for the first name that is not before "P.experts.0": no digit is before 0.
         if (order < 0 || (order == 0 && strcmp(name + n, ".0") < 0))
             low = middle + 1;
@@ -138,38 +128,32 @@ static bool has_split_experts(const fq_checkpoint *checkpoint, const char *modul
     if (low == checkpoint->n_tensors)
         return false;
     const char *name = checkpoint->by_name[low]->name;
-    return strncmp(name, module, n) == 0 && name[n] == '.' && name[n + 1] >= '0' &&
+    return strncmp(name, pair->name, n) == 0 && name[n] == '.' && name[n + 1] >= '0' &&
            name[n + 1] <= '9';
 }
 
-// Why the pair must stay fused whatever the user says, or NULL. FQ_DEVICE when out of memory.
-static fq_status why_refused(const char **out, const fq_policy_draft *draft, expert_pair *pair,
-                             fq_error *err) {
-    bool interleaved;
-    const fq_status status = is_interleaved(&interleaved, draft, pair->module, err);
-    if (status)
-        return status;
+// Why the pair must stay fused whatever the user says, or NULL: its layout is then filled in.
+static const char *why_refused(const fq_policy_draft *draft, expert_pair *pair) {
     if (draft->options->keep_fused_experts)
-        *out = "fused experts: by --experts keep";
-    else if (pair->gate_up == SIZE_MAX || pair->down == SIZE_MAX)
-        *out = pair->gate_up == SIZE_MAX ? "fused experts: gate_up_proj is missing"
+        return "fused experts: by --experts keep";
+    if (pair->gate_up == SIZE_MAX || pair->down == SIZE_MAX)
+        return pair->gate_up == SIZE_MAX ? "fused experts: gate_up_proj is missing"
                                          : "fused experts: down_proj is missing";
-    else if (interleaved)
-        *out = "fused experts: gate and up are interleaved";
-    else
-        *out = read_layout(pair, draft->decisions[pair->gate_up].tensor,
-                           draft->decisions[pair->down].tensor);
-    if (!*out)
-        *out = why_contradicted(pair, draft->model);
-    if (!*out && has_split_experts(draft->checkpoint, pair->module))
-        *out = "fused experts: the same module has per-expert tensors too";
-    return FQ_OK;
+    if (is_interleaved(draft, pair))
+        return "fused experts: gate and up are interleaved";
+    const char *why = read_layout(pair, draft->decisions[pair->gate_up].tensor,
+                                  draft->decisions[pair->down].tensor);
+    if (!why)
+        why = why_contradicted(pair, draft->model);
+    if (!why && has_split_experts(draft->checkpoint, pair))
+        why = "fused experts: the same module has per-expert tensors too";
+    return why;
 }
 
 // Why the rules on names and sizes keep the pair, or NULL. FQ_DEVICE when out of memory.
 static fq_status why_kept(const char **out, const fq_policy_draft *draft, const expert_pair *pair,
                           fq_error *err) {
-    const fq_component_rule *rule = fq_policy_rule_for(pair->module, strlen(pair->module));
+    const fq_component_rule *rule = fq_policy_rule_for(pair->name, pair->n_module);
     *out = rule ? rule->reason : fq_why_small(pair->intermediate, pair->hidden);
     if (*out || pair->intermediate % FQ_BLOCK_SIZE == 0)
         return FQ_OK;
@@ -199,10 +183,8 @@ static fq_status decide_tensor(fq_policy_draft *draft, size_t position, const ex
 
 static fq_status decide_pair(fq_policy_draft *draft, const expert_pair *found, fq_error *err) {
     expert_pair pair = *found;
-    const char *refused = NULL, *kept = NULL;
-    fq_status status = why_refused(&refused, draft, &pair, err);
-    if (!status && !refused)
-        status = why_kept(&kept, draft, &pair, err);
+    const char *refused = why_refused(draft, &pair), *kept = NULL;
+    fq_status status = refused ? FQ_OK : why_kept(&kept, draft, &pair, err);
     if (!status)
         status = decide_tensor(draft, pair.gate_up, &pair, refused, kept, err);
     if (!status)
@@ -216,15 +198,13 @@ fq_status fq_experts_decide(fq_policy_draft *draft, fq_error *err) {
         const size_t n = fq_experts_module_length(name);
         if (n == 0)
             continue;
-        expert_pair pair = {.module = fq_arena_strndup(draft->arena, name, n)};
-        fq_status status = pair.module ? FQ_OK : fq_fail_memory(err);
-        if (!status)
-            status = find_sibling(&pair.gate_up, draft, pair.module, gate_up_name, err);
-        if (!status)
-            status = find_sibling(&pair.down, draft, pair.module, down_name, err);
+        expert_pair pair = {.name = name, .n_module = n};
+        pair.gate_up = find_sibling(draft, &pair, gate_up_name);
+        pair.down = find_sibling(draft, &pair, down_name);
         // A pair is decided once, at its first tensor in the order of names: down_proj.
-        if (!status && (i == pair.down || pair.down == SIZE_MAX))
-            status = decide_pair(draft, &pair, err);
+        if (i != pair.down && pair.down != SIZE_MAX)
+            continue;
+        const fq_status status = decide_pair(draft, &pair, err);
         if (status)
             return status;
     }

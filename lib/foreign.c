@@ -3,16 +3,14 @@
 
 #include "names.h"
 
-#include <stdio.h>
 #include <string.h>
 
-// The tensor whose name is that of `tensor` with suffix in the place of its last n_cut bytes.
-static const fq_tensor *find_beside(const fq_checkpoint *checkpoint, const fq_tensor *tensor,
-                                    size_t n_cut, const char *suffix, char *name,
-                                    size_t name_size) {
-    const int n_kept = (int)(strlen(tensor->name) - n_cut);
-    const int n = snprintf(name, name_size, "%.*s%s", n_kept, tensor->name, suffix);
-    return n < 0 || (size_t)n >= name_size ? NULL : fq_checkpoint_find(checkpoint, name);
+// The position of the tensor whose name is that of `tensor` with suffix in the place of its last
+// n_cut bytes, or SIZE_MAX.
+static size_t find_beside(const fq_checkpoint *checkpoint, const fq_tensor *tensor, size_t n_cut,
+                          const char *suffix) {
+    return fq_checkpoint_position_of(checkpoint, tensor->name, strlen(tensor->name) - n_cut,
+                                     suffix);
 }
 
 static const char *format_of_scale(const fq_tensor *scale) {
@@ -31,8 +29,7 @@ static bool is_integer(fq_dtype dtype) {
     return dtype == FQ_I8 || dtype == FQ_U8 || dtype == FQ_I32;
 }
 
-const char *fq_foreign_format(const fq_checkpoint *checkpoint, const fq_tensor *tensor, char *name,
-                              size_t name_size) {
+const char *fq_foreign_format(const fq_checkpoint *checkpoint, const fq_tensor *tensor) {
     switch (tensor->dtype) {
     case FQ_F8_E5M2:
     case FQ_F8_E4M3FNUZ:
@@ -49,7 +46,7 @@ const char *fq_foreign_format(const fq_checkpoint *checkpoint, const fq_tensor *
     if (!is_integer(tensor->dtype))
         return NULL;
     if (fq_has_suffix(tensor->name, "_blocks") &&
-        find_beside(checkpoint, tensor, strlen("_blocks"), "_scales", name, name_size))
+        find_beside(checkpoint, tensor, strlen("_blocks"), "_scales") != SIZE_MAX)
         return "MXFP4";
     static const struct {
         const char *weight, *scale;
@@ -62,10 +59,10 @@ const char *fq_foreign_format(const fq_checkpoint *checkpoint, const fq_tensor *
     for (size_t i = 0; i < sizeof siblings / sizeof siblings[0]; i++) {
         if (!fq_has_suffix(tensor->name, siblings[i].weight))
             continue;
-        const fq_tensor *scale = find_beside(checkpoint, tensor, strlen(siblings[i].weight),
-                                             siblings[i].scale, name, name_size);
-        if (scale)
-            return format_of_scale(scale);
+        const size_t scale =
+            find_beside(checkpoint, tensor, strlen(siblings[i].weight), siblings[i].scale);
+        if (scale != SIZE_MAX)
+            return format_of_scale(checkpoint->by_name[scale]);
     }
     return NULL;
 }

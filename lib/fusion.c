@@ -6,7 +6,6 @@
 #include "scale.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@ enum {
 
 // Projections that stand side by side and are fused in this order. Engines cut the fused matrix at
 // their borders, so blocks must end there: rows of all but the last are multiples of 128. The last
-// may be ragged unless it holds two halves itself.
+// may be ragged unless it holds two halves itself. Members are named as their tensors end.
 typedef struct sibling_row {
     const char *members[MAX_SIBLINGS + 1];
     uint64_t last_unit; // of the rows of the last member
@@ -25,12 +24,12 @@ typedef struct sibling_row {
 } sibling_row;
 
 static const sibling_row sibling_rows[] = {
-    {{"q_proj", "k_proj", "v_proj"}, 1, NULL},
-    {{"q_a_proj", "kv_a_proj_with_mqa"}, 1, NULL},
-    {{"in_proj_qkv", "in_proj_z"}, 1, NULL},
-    {{"gate_proj", "up_proj"}, 1, "down_proj"},
-    {{"w1", "w3"}, 1, "w2"},
-    {{"gate_up_proj"}, HALVES_UNIT, "down_proj"},
+    {{"q_proj.weight", "k_proj.weight", "v_proj.weight"}, 1, NULL},
+    {{"q_a_proj.weight", "kv_a_proj_with_mqa.weight"}, 1, NULL},
+    {{"in_proj_qkv.weight", "in_proj_z.weight"}, 1, NULL},
+    {{"gate_proj.weight", "up_proj.weight"}, 1, "down_proj.weight"},
+    {{"w1.weight", "w3.weight"}, 1, "w2.weight"},
+    {{"gate_up_proj.weight"}, HALVES_UNIT, "down_proj.weight"},
 };
 
 // Matrices of one expert whose rows are its intermediate size: engines count the scale rows of
@@ -47,9 +46,7 @@ typedef struct group_finder {
     fq_policy_draft *draft;
     fq_fusion_groups *groups;
     size_t capacity;
-    size_t *members;  // [n_tensors]: scratch for the group at hand
-    char *name;       // scratch for a sibling's name
-    size_t name_size; // of it
+    size_t *members; // [n_tensors]: scratch for the group at hand
 } group_finder;
 
 // A matrix of a module of experts.
@@ -248,12 +245,10 @@ static fq_status find_experts(group_finder *f, fq_arena *scratch, fq_error *err)
     return FQ_OK;
 }
 
-// The position of "PARENT.member.weight", where name starts with "PARENT."; SIZE_MAX if absent.
-static size_t find_sibling(group_finder *f, const char *name, size_t n_parent, const char *member) {
-    const int n = snprintf(f->name, f->name_size, "%.*s%s.weight", (int)n_parent, name, member);
-    return n < 0 || (size_t)n >= f->name_size
-               ? SIZE_MAX
-               : fq_checkpoint_position(f->draft->checkpoint, f->name);
+// The position of "PARENT.member", where name starts with "PARENT."; SIZE_MAX if absent.
+static size_t find_sibling(const group_finder *f, const char *name, size_t n_parent,
+                           const char *member) {
+    return fq_checkpoint_position_of(f->draft->checkpoint, name, n_parent, member);
 }
 
 // A ragged gate and up leave the down projection as ragged in the dimension that tensor
@@ -266,11 +261,12 @@ static fq_status keep_down(group_finder *f, const sibling_row *row, const char *
     const uint64_t cols = f->draft->decisions[down].tensor->shape[1];
     if (cols % FQ_BLOCK_SIZE == 0)
         return FQ_OK;
+    const char *first = row->members[0];
     return fq_draft_keep(f->draft, down,
                          fq_arena_printf(f->draft->arena,
-                                         "behind a ragged %s: its %" PRIu64
+                                         "behind a ragged %.*s: its %" PRIu64
                                          " columns are no multiple of 128",
-                                         row->members[0], cols),
+                                         (int)fq_module_length(first), first, cols),
                          err);
 }
 
@@ -312,10 +308,10 @@ static fq_status add_siblings(group_finder *f, const sibling_row *row, size_t po
 
 static fq_status find_siblings(group_finder *f, size_t position, fq_error *err) {
     const char *name = f->draft->decisions[position].tensor->name;
-    const size_t n = fq_module_length(name), start = last_component(name, n);
-    for (size_t r = 0; n > 0 && r < sizeof sibling_rows / sizeof sibling_rows[0]; r++) {
+    const size_t start = last_component(name, fq_module_length(name));
+    for (size_t r = 0; r < sizeof sibling_rows / sizeof sibling_rows[0]; r++) {
         for (size_t i = 0; sibling_rows[r].members[i]; i++) {
-            if (is_component(name + start, n - start, sibling_rows[r].members[i]))
+            if (strcmp(name + start, sibling_rows[r].members[i]) == 0)
                 return add_siblings(f, &sibling_rows[r], position, start, err);
         }
     }
@@ -325,16 +321,9 @@ static fq_status find_siblings(group_finder *f, size_t position, fq_error *err) 
 fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_error *err) {
     const fq_checkpoint *checkpoint = draft->checkpoint;
     group_finder finder = {.draft = draft, .groups = out};
-    size_t longest = 0;
-    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        const size_t n = strlen(checkpoint->by_name[i]->name);
-        longest = n > longest ? n : longest;
-    }
     fq_arena scratch = {0};
-    finder.name_size = longest + 32; // a sibling's name is not much longer
-    finder.name = fq_arena_alloc(&scratch, finder.name_size);
     finder.members = fq_arena_array(&scratch, checkpoint->n_tensors, sizeof *finder.members);
-    fq_status status = finder.name && finder.members ? FQ_OK : fq_fail_memory(err);
+    fq_status status = finder.members ? FQ_OK : fq_fail_memory(err);
     if (!status)
         status = find_experts(&finder, &scratch, err);
     for (size_t i = 0; i < checkpoint->n_tensors && !status; i++) {

@@ -2,10 +2,9 @@
 #include "grid.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-enum { SHAPE_TEXT_SIZE = 128 };
+enum { SHAPE_TEXT_SIZE = 128 }; // longer than any sound scale's
 
 static const fq_block weight_block = {FQ_BLOCK_SIZE, FQ_BLOCK_SIZE};
 static const fq_block square_mx_block = {32, 32}; // DeepSeek-V4.1
@@ -24,15 +23,6 @@ static needed_grid grid_of(const fq_tensor *weight, fq_block block) {
         .rows = fq_ceil_div(matrix[0], block.rows),
         .cols = fq_ceil_div(matrix[1], block.cols),
     };
-}
-
-// [2, 3]; cut where it is longer than any sound scale's.
-static void write_shape(char out[SHAPE_TEXT_SIZE], const uint64_t *shape, uint32_t rank) {
-    size_t n = (size_t)snprintf(out, SHAPE_TEXT_SIZE, "[");
-    for (uint32_t i = 0; i < rank && n < SHAPE_TEXT_SIZE; i++)
-        n += (size_t)snprintf(out + n, SHAPE_TEXT_SIZE - n, "%s%" PRIu64, i ? ", " : "", shape[i]);
-    if (n < SHAPE_TEXT_SIZE)
-        snprintf(out + n, SHAPE_TEXT_SIZE - n, "]");
 }
 
 // Exporters squeeze dimensions of 1 away, or put some in: [rows, 1, cols, 1].
@@ -88,8 +78,8 @@ static fq_status match_packed(fq_pair *pair, const fq_quant_config *quant, fq_er
                                fq_packed_stride(weight->shape[0])};
     if (scale->rank != 2 || scale->shape[0] != needed[0] || scale->shape[1] != needed[1]) {
         char is[SHAPE_TEXT_SIZE], must_be[SHAPE_TEXT_SIZE];
-        write_shape(is, scale->shape, scale->rank);
-        write_shape(must_be, needed, 2);
+        fq_shape_format(is, sizeof is, scale->shape, scale->rank);
+        fq_shape_format(must_be, sizeof must_be, needed, 2);
         return fq_fail(
             why, FQ_BAD_INPUT,
             "I32 %s is no packed scale tensor of %s, which would be %s; get the file again", is,
@@ -117,8 +107,9 @@ static fq_status fail_grid(const fq_pair *pair, fq_block block, fq_error *why) {
     const needed_grid grid = grid_of(weight, block);
     const uint64_t needed[] = {grid.n_matrices, grid.rows, grid.cols};
     char is[SHAPE_TEXT_SIZE], must_be[SHAPE_TEXT_SIZE];
-    write_shape(is, scale->shape, scale->rank);
-    write_shape(must_be, grid.n_matrices ? needed : needed + 1, grid.n_matrices ? 3 : 2);
+    fq_shape_format(is, sizeof is, scale->shape, scale->rank);
+    fq_shape_format(must_be, sizeof must_be, grid.n_matrices ? needed : needed + 1,
+                    grid.n_matrices ? 3 : 2);
     const char *granularity = name_granularity(weight, scale);
     if (granularity)
         return fq_fail(why, FQ_BAD_INPUT,

@@ -18,8 +18,8 @@ static void max_element_sizes(const fq_plan *plan, size_t *in, size_t *out) {
             const fq_step *step = &plan->shards[s].steps[i];
             if (step->action == FQ_COPY)
                 continue;
-            const size_t source = fq_dtype_bits(step->source->dtype) / 8;
-            const size_t target = fq_dtype_bits(step->target->dtype) / 8;
+            const size_t source = fq_dtype_size(step->source->dtype);
+            const size_t target = fq_dtype_size(step->target->dtype);
             *in = source > *in ? source : *in;
             *out = target > *out ? target : *out;
         }
@@ -57,7 +57,7 @@ static fq_status fetch(fq_lane *lane, fq_error *err) {
         const uint64_t nbytes =
             band->step->action == FQ_COPY
                 ? band->nbytes
-                : band->rows * band->cols * (fq_dtype_bits(band->step->source->dtype) / 8);
+                : band->rows * band->cols * fq_dtype_size(band->step->source->dtype);
         __atomic_fetch_add(&progress->bytes_read, nbytes, __ATOMIC_RELAXED);
     }
     return status;
@@ -68,7 +68,7 @@ static fq_status store(const fq_lane *lane, fq_sink *sink, fq_sink_file *file, f
     const fq_band *band = &lane->band;
     const fq_tensor *target = band->step->target;
     const uint64_t matrix_cols = band->step->source_matrix.cols;
-    const size_t size = fq_dtype_bits(target->dtype) / 8;
+    const size_t size = fq_dtype_size(target->dtype);
     const bool whole = band->cols == matrix_cols;
     const uint64_t n_runs = whole ? 1 : band->rows;
     const size_t run_nbytes = (whole ? band->rows * band->cols : band->cols) * size;
@@ -137,22 +137,14 @@ static bool block_is_zero(const fq_lane *lane, uint64_t i, uint64_t j) {
 }
 
 // A scale of zero is right over a block of zeros, and loses every other.
-static fq_status check_zero_scales(const fq_lane *lane, fq_error *err) {
-    const fq_band *band = &lane->band;
-    const fq_block block = band->step->block;
-    const uint64_t grid_rows = fq_ceil_div(band->rows, block.rows);
-    const uint64_t grid_cols = fq_ceil_div(band->cols, block.cols);
+static fq_status check_zero_scales(const fq_lane *lane, const fq_scale_window *window,
+                                   fq_error *err) {
+    const uint64_t grid_rows = fq_ceil_div(window->rows, window->block.rows);
+    const uint64_t grid_cols = fq_ceil_div(window->cols, window->block.cols);
     for (uint64_t k = 0; k < grid_rows * grid_cols; k++) {
-        if (lane->scales[k] != 0.0f || block_is_zero(lane, k / grid_cols, k % grid_cols))
-            continue;
-        const fq_tensor *scale = band->step->source_scale;
-        return fq_fail(err, FQ_BAD_INPUT,
-                       "%s: %s: the scale of block [%" PRIu64 ", %" PRIu64
-                       "] is zero, but the block is not; the checkpoint is damaged, get this file "
-                       "again",
-                       fq_tensor_file(lane->plan->checkpoint, scale), scale->name,
-                       band->row0 / block.rows + k / grid_cols,
-                       band->col0 / block.cols + k % grid_cols);
+        if (lane->scales[k] == 0.0f && !block_is_zero(lane, k / grid_cols, k % grid_cols))
+            return fq_scale_fail(lane->plan->checkpoint, lane->band.step->source_scale, window, k,
+                                 "zero, but the block is not", err);
     }
     return FQ_OK;
 }
@@ -171,13 +163,13 @@ static fq_status dequantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq
         .target = lane->out,
         .counts = &lane->counts.dequantize,
     };
-    fq_status status = fq_scale_read(lane->scales, lane->plan->checkpoint, band->step->source_scale,
-                                     band->step->scale_storage, band->step->scale_element0, &window,
-                                     lane->in, lane->in_nbytes, err);
+    fq_status status =
+        fq_scale_read(lane->scales, lane->plan->checkpoint, band->step->source_scale,
+                      band->step->scale_storage, &window, lane->in, lane->in_nbytes, err);
     if (!status)
         status = fetch(lane, err);
     if (!status)
-        status = check_zero_scales(lane, err);
+        status = check_zero_scales(lane, &window, err);
     if (!status)
         status = backend->dequantize(lane->options->device, lane->index, &job, err);
     if (!status)
@@ -190,7 +182,7 @@ static fq_status dequantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq
 static uint64_t target_nbytes(const fq_band *band) {
     if (band->step->action == FQ_COPY)
         return band->nbytes;
-    return band->rows * band->cols * (fq_dtype_bits(band->step->target->dtype) / 8);
+    return band->rows * band->cols * fq_dtype_size(band->step->target->dtype);
 }
 
 fq_status fq_lane_carry_out(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
@@ -243,7 +235,7 @@ fq_status fq_lane_fail_nonfinite(const fq_lane *lane, fq_error *err) {
     const uint64_t *shape = source->shape + source->rank - 2;
     char expert[48] = "";
     if (source->rank == 3)
-        snprintf(expert, sizeof expert, "expert %" PRIu64 ", ", element / (shape[0] * shape[1]));
+        snprintf(expert, sizeof expert, "expert %" PRIu64 ", ", band->step->matrix);
     return fq_fail(err, FQ_BAD_INPUT,
                    "%s: %s: %srow %" PRIu64 ", column %" PRIu64
                    " is %s; get the file again, or keep such tensors unquantized with "

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-// config.json's quantization_config: of the top level, else of text_config, else the first one in it.
+// config.json's quantization_config: of the top level, else of text_config, else the first there
+// is.
 typedef struct fq_quant_config {
     bool present;
     const char *method;       // quant_method, "" if absent

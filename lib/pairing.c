@@ -5,7 +5,6 @@
 #include "grid.h"
 #include "names.h"
 
-#include <stdio.h>
 #include <string.h>
 
 // What a scale's name ends in, and what the weight's ends in instead: "X.weight_scale_inv" and
@@ -18,7 +17,7 @@ static const struct {
     {".scale", ".weight"},
 };
 
-enum { N_SUFFIXES = sizeof suffixes / sizeof suffixes[0], NAME_ROOM = 32 };
+enum { N_SUFFIXES = sizeof suffixes / sizeof suffixes[0] };
 
 // One cause may spoil every tensor of a model: of each kind of fault the first ones are listed.
 typedef enum fault_kind {
@@ -50,9 +49,7 @@ typedef struct pairer {
     const fq_checkpoint *checkpoint;
     const fq_quant_config *quant;
     fq_messages *faults;
-    bool *claimed;    // [n_tensors]: the scale of a weight, sound or not
-    char *name;       // scratch: a sibling's name
-    size_t name_size; // of it
+    bool *claimed; // [n_tensors]: the scale of a weight, sound or not
     size_t n_faults[N_FAULT_KINDS];
 } pairer;
 
@@ -75,31 +72,32 @@ static bool is_scale(const fq_tensor *tensor) {
 
 // The position of the tensor whose name is `name` with one ending in place of another; SIZE_MAX if
 // there is none, or if name does not end so.
-static size_t find_other(pairer *p, const char *name, const char *ending, const char *other) {
+static size_t find_other(const fq_checkpoint *checkpoint, const char *name, const char *ending,
+                         const char *other) {
     if (!fq_has_suffix(name, ending))
         return SIZE_MAX;
-    const int n_kept = (int)(strlen(name) - strlen(ending));
-    snprintf(p->name, p->name_size, "%.*s%s", n_kept, name, other);
-    return fq_checkpoint_position(p->checkpoint, p->name);
+    return fq_checkpoint_position_of(checkpoint, name, strlen(name) - strlen(ending), other);
 }
 
-static size_t find_scale(pairer *p, const fq_tensor *weight) {
+static size_t find_scale(const fq_checkpoint *checkpoint, const fq_tensor *weight) {
     for (size_t i = 0; i < N_SUFFIXES; i++) {
-        const size_t scale = find_other(p, weight->name, suffixes[i].weight, suffixes[i].scale);
+        const size_t scale =
+            find_other(checkpoint, weight->name, suffixes[i].weight, suffixes[i].scale);
         if (scale != SIZE_MAX)
             return scale;
     }
     return SIZE_MAX;
 }
 
-static const fq_tensor *find_weight(pairer *p, const fq_tensor *scale) {
+static const fq_tensor *find_weight(const fq_checkpoint *checkpoint, const fq_tensor *scale) {
     for (size_t i = 0; i < N_SUFFIXES; i++) {
-        const size_t weight = find_other(p, scale->name, suffixes[i].scale, suffixes[i].weight);
+        const size_t weight =
+            find_other(checkpoint, scale->name, suffixes[i].scale, suffixes[i].weight);
         if (weight != SIZE_MAX)
-            return p->checkpoint->by_name[weight];
+            return checkpoint->by_name[weight];
     }
-    const size_t packed = find_other(p, scale->name, ".weight_scale", ".weight_packed");
-    return packed == SIZE_MAX ? NULL : p->checkpoint->by_name[packed];
+    const size_t packed = find_other(checkpoint, scale->name, ".weight_scale", ".weight_packed");
+    return packed == SIZE_MAX ? NULL : checkpoint->by_name[packed];
 }
 
 static void add_fault(pairer *p, fault_kind kind, const fq_tensor *tensor, const char *text) {
@@ -126,7 +124,7 @@ static void count_unlisted(const pairer *p) {
 
 static void pair_weight(pairer *p, size_t position) {
     fq_pair pair = {.weight = p->checkpoint->by_name[position]};
-    const size_t scale = find_scale(p, pair.weight);
+    const size_t scale = find_scale(p->checkpoint, pair.weight);
     if (scale == SIZE_MAX) {
         add_fault(p, NO_SCALE, pair.weight,
                   "FP8 weight without a scale: no file holds its weight_scale_inv, weight_scale "
@@ -152,7 +150,7 @@ static void pair_weight(pairer *p, size_t position) {
 }
 
 static void check_orphan(pairer *p, const fq_tensor *scale) {
-    const fq_tensor *weight = find_weight(p, scale);
+    const fq_tensor *weight = find_weight(p->checkpoint, scale);
     // "P.experts.gate_up_proj_scale_inv" is one only beside its parameter.
     if (!is_scale(scale) && !(weight && fq_has_suffix(scale->name, suffixes[0].scale)))
         return;
@@ -161,7 +159,7 @@ static void check_orphan(pairer *p, const fq_tensor *scale) {
     else if (weight->dtype == FQ_F8_E4M3)
         add_fault(p, SECOND_SCALE, scale,
                   "a second scale of a weight that has one; keep the right one only");
-    else if (!fq_foreign_format(p->checkpoint, weight, p->name, p->name_size))
+    else if (!fq_foreign_format(p->checkpoint, weight))
         add_fault_on(p, CAST_BACK, scale, "a scale whose weight is ", fq_dtype_name(weight->dtype),
                      ", not FP8; the checkpoint was cast back in part, start from the original");
 }
@@ -190,7 +188,7 @@ static void pair_all(pairer *p) {
     const fq_checkpoint *checkpoint = p->checkpoint;
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
         const fq_tensor *tensor = checkpoint->by_name[i];
-        const char *foreign = fq_foreign_format(checkpoint, tensor, p->name, p->name_size);
+        const char *foreign = fq_foreign_format(checkpoint, tensor);
         if (foreign)
             add_fault_on(p, FOREIGN, tensor, "is ", foreign,
                          ", which is not read; start from an unquantized or a block-scaled FP8 "
@@ -210,19 +208,12 @@ static size_t count_weights(const fq_checkpoint *checkpoint) {
 // Memory from scratch. FQ_DEVICE when out of memory.
 static fq_status start(pairer *out, fq_arena *scratch, const fq_checkpoint *checkpoint,
                        fq_messages *faults, fq_error *err) {
-    size_t longest = 0;
-    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        const size_t n = strlen(checkpoint->by_name[i]->name);
-        longest = n > longest ? n : longest;
-    }
     *out = (pairer){
         .checkpoint = checkpoint,
         .faults = faults,
         .claimed = fq_arena_array(scratch, checkpoint->n_tensors, sizeof *out->claimed),
-        .name = fq_arena_alloc(scratch, longest + NAME_ROOM),
-        .name_size = longest + NAME_ROOM,
     };
-    return out->claimed && out->name ? FQ_OK : fq_fail_memory(err);
+    return out->claimed ? FQ_OK : fq_fail_memory(err);
 }
 
 fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *checkpoint,

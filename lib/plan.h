@@ -28,6 +28,7 @@ typedef struct fq_step {
     const fq_tensor *source;
     const fq_tensor *target; // in the layout of the step's shard
     fq_matrix source_matrix;
+    uint64_t matrix;          // its number in source; 0 unless that is a stack (experts)
     uint64_t target_element0; // of the matrix in target; rows × cols, row-major
     bool split;               // cut out of a fused expert tensor
     const char *reason;       // see fq_decision; "" if there is nothing to say
@@ -36,8 +37,7 @@ typedef struct fq_step {
 
     const fq_tensor *source_scale; // FQ_DEQUANTIZE
     fq_scale_storage scale_storage;
-    uint64_t scale_element0; // of the matrix's first scale in source_scale
-    fq_block block;          // 128×128 when quantizing
+    fq_block block; // 128×128 when quantizing
 } fq_step;
 
 typedef struct fq_plan_shard {

@@ -122,7 +122,7 @@ static void add_bytes_in(fq_plan *plan, const fq_step *step) {
     const fq_matrix *matrix = &step->source_matrix;
     plan->bytes_in += step->action == FQ_COPY
                           ? step->source->nbytes
-                          : matrix->rows * matrix->cols * fq_dtype_bits(step->source->dtype) / 8;
+                          : matrix->rows * matrix->cols * fq_dtype_size(step->source->dtype);
 }
 
 fq_status fq_shard_draft_finish(fq_shard_draft *draft, fq_plan *plan, const char *shard_name,

@@ -38,8 +38,6 @@ static fq_status add_weight(dequantize_planner *p, const fq_pair *pair, fq_error
     const uint64_t n_matrices = weight->rank == 3 ? weight->shape[0] : 1;
     const uint64_t rows = weight->shape[weight->rank - 2];
     const uint64_t cols = weight->shape[weight->rank - 1];
-    const uint64_t n_blocks =
-        fq_ceil_div(rows, pair->block.rows) * fq_ceil_div(cols, pair->block.cols);
     fq_tensor target = *weight;
     target.dtype = p->options->dtype;
     if (!fq_tensor_nbytes(&target.nbytes, target.dtype, target.shape, target.rank)) {
@@ -58,7 +56,7 @@ static fq_status add_weight(dequantize_planner *p, const fq_pair *pair, fq_error
             .reason = "",
             .source_scale = pair->scale,
             .scale_storage = pair->storage,
-            .scale_element0 = i * n_blocks,
+            .matrix = i,
             .block = pair->block,
         };
         status = fq_shard_draft_add_step(&p->draft, &step, (ptrdiff_t)p->draft.n_targets - 1,

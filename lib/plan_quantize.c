@@ -89,6 +89,7 @@ static fq_status add_expert(quantize_planner *p, const fq_decision *decision, ui
     const uint64_t rows = (decision->transposed ? shape[2] : shape[1]) / n_parts;
     const uint64_t cols = decision->transposed ? shape[1] : shape[2];
     fq_step step = quantize_step(decision, rows, cols);
+    step.matrix = expert;
     step.source_matrix.transposed = decision->transposed;
     step.source_matrix.stride = decision->transposed ? shape[2] : 0;
     step.source_matrix.element0 =

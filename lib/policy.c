@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char not_finite[] = "holds NaN or Inf";
-
 // The built-in rules on one tensor alone; fused experts are decided by fq_experts_decide.
 static fq_status judge(fq_policy_draft *draft, size_t position, fq_error *err) {
     const fq_tensor *tensor = draft->decisions[position].tensor;
@@ -45,10 +43,12 @@ static fq_status judge_all(fq_policy_draft *draft, fq_error *err) {
             return status;
     }
     fq_status status = fq_experts_decide(draft, err);
-    for (size_t i = 0; i < draft->options->n_nonfinite && !status; i++)
-        status = fq_draft_refuse(
-            draft, fq_checkpoint_position(checkpoint, draft->options->nonfinite[i]->name),
-            not_finite, err);
+    for (size_t i = 0; i < draft->options->n_nonfinite && !status; i++) {
+        const size_t position =
+            fq_checkpoint_position(checkpoint, draft->options->nonfinite[i]->name);
+        draft->nonfinite[position] = true;
+        status = fq_draft_refuse(draft, position, "holds NaN or Inf", err);
+    }
     return status;
 }
 
@@ -56,7 +56,7 @@ static fq_status judge_all(fq_policy_draft *draft, fq_error *err) {
 // Inf: they are found only after the user asked to keep such tensors.
 static void check_include(const fq_policy_draft *draft, const fq_name_rule *rule, size_t position) {
     const fq_decision *decision = &draft->decisions[position];
-    if (strcmp(rule->glob, decision->tensor->name) == 0 && decision->reason != not_finite)
+    if (strcmp(rule->glob, decision->tensor->name) == 0 && !draft->nonfinite[position])
         fq_messages_add(draft->faults, "%s: %s: cannot be quantized: %s; remove this --include",
                         fq_tensor_file(draft->checkpoint, decision->tensor), decision->tensor->name,
                         decision->reason);
@@ -227,9 +227,10 @@ fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint 
         .warnings = warnings,
         .decisions = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.decisions),
         .possible = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.possible),
+        .nonfinite = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.nonfinite),
     };
     fq_fusion_groups groups = {0};
-    if (!draft.decisions || !draft.possible)
+    if (!draft.decisions || !draft.possible || !draft.nonfinite)
         return fq_fail_memory(err);
     *out = (fq_policy){.decisions = draft.decisions};
     fq_status status = judge_all(&draft, err);

@@ -14,6 +14,7 @@ typedef struct fq_policy_draft {
     fq_decision *decisions; // [n_tensors]: by the built-in rules first, in the end by --include
                             // and --exclude too
     bool *possible;         // [n_tensors]: --include may choose it
+    bool *nonfinite;        // [n_tensors]: refused as it holds NaN or Inf
 } fq_policy_draft;
 
 // The built-in rule that keeps a module of that name (n bytes, without ".weight"), or NULL.

@@ -39,6 +39,7 @@ void fq_scale_tensor_shape(fq_scale_format format, uint64_t rows, uint64_t cols,
 // A rectangle of blocks of one weight, the unit that scales are moved in. Rows and columns of
 // elements; row0 and col0 are multiples of the block.
 typedef struct fq_scale_window {
+    uint64_t matrix;                   // its number in a stack (experts); 0 for a single one
     uint64_t weight_rows, weight_cols; // of the whole matrix
     fq_block block;
     uint64_t row0, rows;
@@ -61,12 +62,17 @@ typedef enum fq_scale_storage {
     FQ_STORED_PACKED, // FQ_SCALE_PACKED's words
 } fq_scale_storage;
 
-// Reads the window's scales into grid. element0 is the index of the matrix's first scale in the
-// scale tensor (stacked experts). A NaN, infinite or negative scale, -0.0 too, or packed words that
-// differ within a block are FQ_BAD_INPUT, naming the tensor and the block. Zero is let through:
-// it is right over a block of zeros. scratch as above.
+// Reads the window's scales into grid. A NaN, infinite or negative scale, -0.0 too, or packed words
+// that differ within a block are FQ_BAD_INPUT, naming the tensor and the block. Zero is let
+// through: it is right over a block of zeros. scratch as above.
 fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_tensor *tensor,
-                        fq_scale_storage storage, uint64_t element0, const fq_scale_window *window,
-                        void *scratch, size_t scratch_nbytes, fq_error *err);
+                        fq_scale_storage storage, const fq_scale_window *window, void *scratch,
+                        size_t scratch_nbytes, fq_error *err);
+
+// Fails with what is wrong ("NaN") with the scale of one block, number grid_index in the window's
+// grid. Only scales of a stack are a tensor of rank 3: then the expert is named too. FQ_BAD_INPUT.
+fq_status fq_scale_fail(const fq_checkpoint *checkpoint, const fq_tensor *tensor,
+                        const fq_scale_window *window, uint64_t grid_index, const char *what,
+                        fq_error *err);
 
 #endif

@@ -58,8 +58,7 @@ static fq_status read_scales(const check_state *state, const check_worker *worke
     while (!status && fq_band_next(&cursor, &band) && band.step == step && band.rows > 0) {
         const fq_scale_window window = fq_band_window(&band);
         status = fq_scale_read(worker->grid, state->plan->checkpoint, step->source_scale,
-                               step->scale_storage, step->scale_element0, &window, worker->scratch,
-                               SCRATCH_NBYTES, err);
+                               step->scale_storage, &window, worker->scratch, SCRATCH_NBYTES, err);
     }
     return status;
 }

@@ -5,12 +5,12 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct scale_reader {
     const fq_checkpoint *checkpoint;
     const fq_tensor *tensor;
-    uint64_t element0;
     const fq_scale_window *window;
     uint64_t grid_cols; // blocks of the window
     unsigned char *scratch;
@@ -20,7 +20,7 @@ typedef struct scale_reader {
 // Reads n elements of the scale tensor, from element `first`, into the scratch buffer.
 static fq_status read_elements(const scale_reader *r, uint64_t first, size_t n, fq_error *err) {
     const fq_shard *shard = &r->checkpoint->shards[r->tensor->shard];
-    const size_t size = fq_dtype_bits(r->tensor->dtype) / 8;
+    const size_t size = fq_dtype_size(r->tensor->dtype);
     return shard->source->read(shard->source, shard->data_start + r->tensor->offset + first * size,
                                r->scratch, n * size, err);
 }
@@ -43,26 +43,36 @@ static float decode(const scale_reader *r, size_t i) {
     }
 }
 
+fq_status fq_scale_fail(const fq_checkpoint *checkpoint, const fq_tensor *tensor,
+                        const fq_scale_window *window, uint64_t grid_index, const char *what,
+                        fq_error *err) {
+    const uint64_t grid_cols = fq_ceil_div(window->cols, window->block.cols);
+    char expert[48] = "";
+    if (tensor->rank == 3)
+        snprintf(expert, sizeof expert, " of expert %" PRIu64, window->matrix);
+    return fq_fail(err, FQ_BAD_INPUT,
+                   "%s: %s: the scale of block [%" PRIu64 ", %" PRIu64
+                   "]%s is %s; the checkpoint is damaged, get this file again",
+                   fq_tensor_file(checkpoint, tensor), tensor->name,
+                   window->row0 / window->block.rows + grid_index / grid_cols,
+                   window->col0 / window->block.cols + grid_index % grid_cols, expert, what);
+}
+
 // grid_index counts in the window's grid.
 static fq_status check_scale(const scale_reader *r, float scale, uint64_t grid_index,
                              fq_error *err) {
     if (isfinite(scale) && !signbit(scale))
         return FQ_OK;
-    const fq_scale_window *window = r->window;
-    return fq_fail(err, FQ_BAD_INPUT,
-                   "%s: %s: the scale of block [%" PRIu64 ", %" PRIu64
-                   "] is %s; the checkpoint is damaged, get this file again",
-                   fq_tensor_file(r->checkpoint, r->tensor), r->tensor->name,
-                   window->row0 / window->block.rows + grid_index / r->grid_cols,
-                   window->col0 / window->block.cols + grid_index % r->grid_cols,
-                   isnan(scale)   ? "NaN"
-                   : isinf(scale) ? "infinite"
-                                  : "negative");
+    return fq_scale_fail(r->checkpoint, r->tensor, r->window, grid_index,
+                         isnan(scale)   ? "NaN"
+                         : isinf(scale) ? "infinite"
+                                        : "negative",
+                         err);
 }
 
 static fq_status read_run(const scale_reader *r, float *grid, uint64_t grid_index, uint64_t first,
                           uint64_t n, fq_error *err) {
-    const size_t capacity = r->scratch_nbytes / (fq_dtype_bits(r->tensor->dtype) / 8);
+    const size_t capacity = r->scratch_nbytes / fq_dtype_size(r->tensor->dtype);
     for (uint64_t done = 0; done < n;) {
         const size_t part = n - done < capacity ? (size_t)(n - done) : capacity;
         fq_status status = read_elements(r, first + done, part, err);
@@ -82,8 +92,10 @@ static fq_status read_grid(const scale_reader *r, float *grid, fq_error *err) {
     const fq_scale_window *window = r->window;
     const uint64_t stride = fq_ceil_div(window->weight_cols, window->block.cols);
     const uint64_t grid_rows = fq_ceil_div(window->rows, window->block.rows);
-    const uint64_t start = r->element0 + window->row0 / window->block.rows * stride +
-                           window->col0 / window->block.cols;
+    const uint64_t first_row =
+        window->matrix * fq_ceil_div(window->weight_rows, window->block.rows) +
+        window->row0 / window->block.rows;
+    const uint64_t start = first_row * stride + window->col0 / window->block.cols;
     if (r->grid_cols == stride)
         return read_run(r, grid, 0, start, grid_rows * stride, err);
     for (uint64_t i = 0; i < grid_rows; i++) {
@@ -143,7 +155,7 @@ static fq_status read_packed_row(const scale_reader *r, float *grid, uint64_t k,
 
 static fq_status read_packed(const scale_reader *r, float *grid, fq_error *err) {
     assert(r->window->block.rows == FQ_BLOCK_SIZE && r->window->block.cols == FQ_BLOCK_SIZE);
-    assert(r->window->col0 % FQ_PACKED_COLS == 0 && r->element0 == 0);
+    assert(r->window->col0 % FQ_PACKED_COLS == 0 && r->window->matrix == 0);
     const uint64_t n_words = fq_ceil_div(r->window->cols, FQ_PACKED_COLS);
     for (uint64_t k = 0; k < n_words; k++) {
         const fq_status status = read_packed_row(r, grid, k, err);
@@ -154,14 +166,13 @@ static fq_status read_packed(const scale_reader *r, float *grid, fq_error *err) 
 }
 
 fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_tensor *tensor,
-                        fq_scale_storage storage, uint64_t element0, const fq_scale_window *window,
-                        void *scratch, size_t scratch_nbytes, fq_error *err) {
+                        fq_scale_storage storage, const fq_scale_window *window, void *scratch,
+                        size_t scratch_nbytes, fq_error *err) {
     assert(window->row0 % window->block.rows == 0 && window->col0 % window->block.cols == 0);
     assert(scratch_nbytes >= FQ_SCALE_MIN_SCRATCH);
     const scale_reader reader = {
         .checkpoint = checkpoint,
         .tensor = tensor,
-        .element0 = element0,
         .window = window,
         .grid_cols = fq_ceil_div(window->cols, window->block.cols),
         .scratch = scratch,

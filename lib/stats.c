@@ -77,7 +77,7 @@ fq_status fq_stats_read(fq_stats *out, const fq_checkpoint *checkpoint, const fq
                         fq_error *err) {
     assert(fq_stats_covers(tensor->dtype) && nbytes % sizeof(double) == 0 && nbytes > 0);
     const fq_shard *shard = &checkpoint->shards[tensor->shard];
-    const size_t size = fq_dtype_bits(tensor->dtype) / 8;
+    const size_t size = fq_dtype_size(tensor->dtype);
     uint64_t counts[256] = {0}; // of codes, for dtypes of one byte
     *out = (fq_stats){.n_elements = tensor->nbytes / size};
     for (uint64_t done = 0; done < tensor->nbytes;) {
@@ -114,9 +114,10 @@ static void add_scales(fq_scale_stats *stats, const float *grid, uint64_t n) {
     }
 }
 
-// Reads the scales of one matrix in windows of at most max_blocks, a multiple of 4.
+// Reads the scales of one matrix of a weight, by its number in a stack, in windows of at most
+// max_blocks, a multiple of 4.
 static fq_status read_matrix(fq_scale_stats *stats, const fq_checkpoint *checkpoint,
-                             const fq_pair *pair, uint64_t element0, float *grid, size_t max_blocks,
+                             const fq_pair *pair, uint64_t matrix, float *grid, size_t max_blocks,
                              fq_error *err) {
     enum { SCRATCH_NBYTES = 16 * 1024 };
     _Alignas(16) unsigned char scratch[SCRATCH_NBYTES];
@@ -129,6 +130,7 @@ static fq_status read_matrix(fq_scale_stats *stats, const fq_checkpoint *checkpo
     for (uint64_t row = 0; row < rows; row += rows_step) {
         for (uint64_t col = 0; col < cols; col += cols_step) {
             const fq_scale_window window = {
+                .matrix = matrix,
                 .weight_rows = rows,
                 .weight_cols = cols,
                 .block = pair->block,
@@ -138,7 +140,7 @@ static fq_status read_matrix(fq_scale_stats *stats, const fq_checkpoint *checkpo
                 .cols = cols - col < cols_step ? cols - col : cols_step,
             };
             const fq_status status = fq_scale_read(grid, checkpoint, pair->scale, pair->storage,
-                                                   element0, &window, scratch, sizeof scratch, err);
+                                                   &window, scratch, sizeof scratch, err);
             if (status)
                 return status;
             add_scales(stats, grid,
@@ -154,15 +156,13 @@ fq_status fq_stats_read_scales(fq_scale_stats *out, const fq_checkpoint *checkpo
     enum { MAX_BLOCKS = 16 * 1024 };
     const fq_tensor *weight = pair->weight;
     const uint64_t n_matrices = weight->rank == 3 ? weight->shape[0] : 1;
-    const uint64_t n_blocks = fq_ceil_div(weight->shape[weight->rank - 2], pair->block.rows) *
-                              fq_ceil_div(weight->shape[weight->rank - 1], pair->block.cols);
     float *grid = malloc(MAX_BLOCKS * sizeof *grid);
     if (!grid)
         return fq_fail_memory(err);
     *out = (fq_scale_stats){.min = INFINITY, .all_pow2 = true};
     fq_status status = FQ_OK;
     for (uint64_t i = 0; i < n_matrices && !status; i++)
-        status = read_matrix(out, checkpoint, pair, i * n_blocks, grid, MAX_BLOCKS, err);
+        status = read_matrix(out, checkpoint, pair, i, grid, MAX_BLOCKS, err);
     free(grid);
     return status;
 }

@@ -2,6 +2,8 @@
 #include "tensor.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +50,11 @@ bool fq_dtype_from_name(fq_dtype *out, const char *name, size_t n) {
 
 uint32_t fq_dtype_bits(fq_dtype dtype) { return dtypes[dtype].bits; }
 
+uint32_t fq_dtype_size(fq_dtype dtype) {
+    assert(dtypes[dtype].bits % 8 == 0);
+    return dtypes[dtype].bits / 8;
+}
+
 uint32_t fq_dtype_alignment(fq_dtype dtype) {
     return dtypes[dtype].bits < 8 ? 1 : dtypes[dtype].bits / 8;
 }
@@ -64,6 +71,15 @@ bool fq_shape_volume(uint64_t *out, const uint64_t *shape, uint32_t rank) {
     }
     *out = volume;
     return true;
+}
+
+const char *fq_shape_format(char *out, size_t size, const uint64_t *shape, uint32_t rank) {
+    size_t n = (size_t)snprintf(out, size, "[");
+    for (uint32_t i = 0; i < rank && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRIu64, i ? ", " : "", shape[i]);
+    if (n < size)
+        snprintf(out + n, size - n, "]");
+    return out;
 }
 
 bool fq_tensor_nbytes(uint64_t *out, fq_dtype dtype, const uint64_t *shape, uint32_t rank) {
@@ -123,17 +139,33 @@ fq_status fq_checkpoint_index(fq_checkpoint *checkpoint, fq_arena *arena,
     return FQ_OK;
 }
 
-static int compare_name_to_tensor(const void *name, const void *element) {
-    const fq_tensor *const *tensor = element;
-    return strcmp(name, (*tensor)->name);
+// A name in two parts, as bsearch's key.
+typedef struct name_parts {
+    const char *prefix;
+    size_t n_prefix;
+    const char *suffix;
+} name_parts;
+
+static int compare_parts_to_tensor(const void *key, const void *element) {
+    const name_parts *parts = key;
+    const char *name = (*(const fq_tensor *const *)element)->name;
+    const int order = strncmp(parts->prefix, name, parts->n_prefix);
+    return order ? order : strcmp(parts->suffix, name + parts->n_prefix);
+}
+
+size_t fq_checkpoint_position_of(const fq_checkpoint *checkpoint, const char *prefix,
+                                 size_t n_prefix, const char *suffix) {
+    assert(strnlen(prefix, n_prefix) == n_prefix);
+    if (checkpoint->n_tensors == 0)
+        return SIZE_MAX;
+    const name_parts parts = {prefix, n_prefix, suffix};
+    const fq_tensor **found = bsearch(&parts, checkpoint->by_name, checkpoint->n_tensors,
+                                      sizeof *checkpoint->by_name, compare_parts_to_tensor);
+    return found ? (size_t)(found - checkpoint->by_name) : SIZE_MAX;
 }
 
 size_t fq_checkpoint_position(const fq_checkpoint *checkpoint, const char *name) {
-    if (checkpoint->n_tensors == 0)
-        return SIZE_MAX;
-    const fq_tensor **found = bsearch(name, checkpoint->by_name, checkpoint->n_tensors,
-                                      sizeof *checkpoint->by_name, compare_name_to_tensor);
-    return found ? (size_t)(found - checkpoint->by_name) : SIZE_MAX;
+    return fq_checkpoint_position_of(checkpoint, "", 0, name);
 }
 
 const fq_tensor *fq_checkpoint_find(const fq_checkpoint *checkpoint, const char *name) {

@@ -48,6 +48,9 @@ bool fq_dtype_from_name(fq_dtype *out, const char *name, size_t n);
 // Bits of one element: 4, 6, 8, 16, 32 or 64.
 uint32_t fq_dtype_bits(fq_dtype dtype);
 
+// Bytes of one element: 1, 2, 4 or 8. Not for the types under 8 bits.
+uint32_t fq_dtype_size(fq_dtype dtype);
+
 // Bytes that an element's address is aligned to: 1, 2, 4 or 8 (1 for the types under 8 bits).
 uint32_t fq_dtype_alignment(fq_dtype dtype);
 
@@ -67,6 +70,12 @@ typedef struct fq_tensor {
 
 // Multiplies the dimensions. False if the product overflows 64 bits.
 bool fq_shape_volume(uint64_t *out, const uint64_t *shape, uint32_t rank);
+
+// Room for the text of the largest shape: a number of 20 digits, ", " behind it or "[]", and NUL.
+enum { FQ_SHAPE_TEXT = FQ_MAX_RANK * (20 + 2) + 1 };
+
+// "[7168, 2048]"; cut to size bytes, NUL included, where it is longer. Returns out.
+const char *fq_shape_format(char *out, size_t size, const uint64_t *shape, uint32_t rank);
 
 // Bytes of a tensor of that dtype and shape: the product is checked in order, as the reference
 // implementation does. False on overflow, or if the bits are no whole number of bytes.
@@ -116,6 +125,11 @@ fq_status fq_checkpoint_index(fq_checkpoint *checkpoint, fq_arena *arena,
 
 // The place of that name in by_name, or SIZE_MAX. O(log n).
 size_t fq_checkpoint_position(const fq_checkpoint *checkpoint, const char *name);
+
+// Like fq_checkpoint_position, for the name that is the first n_prefix bytes of prefix and then
+// suffix: how siblings are found. prefix has at least so many bytes.
+size_t fq_checkpoint_position_of(const fq_checkpoint *checkpoint, const char *prefix,
+                                 size_t n_prefix, const char *suffix);
 
 // The tensor of that name, or NULL. O(log n).
 const fq_tensor *fq_checkpoint_find(const fq_checkpoint *checkpoint, const char *name);

@@ -63,6 +63,9 @@ int main(void) {
     // With byte scales an odd pair stays together.
     const spec bytes[] = {{FQ_F8_E4M3, 16641, false}, {FQ_F8_E8M0, 4, true}, {FQ_F32, 4, false}};
     check_order(bytes, 3, "201");
+    // Nor may an odd scale take a weight that needs alignment along to where nothing is aligned.
+    const spec odd_scale[] = {{FQ_BF16, 6, false}, {FQ_F8_E8M0, 1, true}, {FQ_BF16, 2, false}};
+    check_order(odd_scale, 3, "021");
     const spec empty[] = {{FQ_F32, 0, false}, {FQ_BF16, 2, false}, {FQ_F64, 0, false}};
     check_order(empty, 3, "021");
     // Any mixture is laid out without a hole and aligned: lay_out checks it.

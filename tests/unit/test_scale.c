@@ -70,7 +70,7 @@ static void round_trip(fq_scale_format format, uint64_t rows, uint64_t cols, uin
             const size_t n =
                 (size_t)(fq_ceil_div(window.rows, 128) * fq_ceil_div(window.cols, 128));
             fill_grid(grid, &window);
-            CHECK(fq_scale_read(back, &memory.checkpoint, &memory.shards[0].tensors[0], storage, 0,
+            CHECK(fq_scale_read(back, &memory.checkpoint, &memory.shards[0].tensors[0], storage,
                                 &window, scratch, SCRATCH, &err) == FQ_OK);
             CHECK(memcmp(grid, back, n * sizeof *grid) == 0);
         }
@@ -133,8 +133,8 @@ static fq_status read_one(float *out, fq_dtype dtype, const void *element, fq_er
     const fq_scale_window window = window_of(5, 5, 0, 5, 0, 5);
     _Alignas(64) unsigned char scratch[SCRATCH];
     const fq_status status = fq_scale_read(out, &memory.checkpoint, &memory.shards[0].tensors[0],
-                                           dtype == FQ_U8 ? FQ_STORED_U8 : FQ_STORED_GRID, 0,
-                                           &window, scratch, SCRATCH, err);
+                                           dtype == FQ_U8 ? FQ_STORED_U8 : FQ_STORED_GRID, &window,
+                                           scratch, SCRATCH, err);
     memory_checkpoint_free(&memory);
     return status;
 }
@@ -157,6 +157,31 @@ static void test_dtypes_and_bad_values(void) {
     CHECK_HAS(err.text, "infinite");
 }
 
+// The second expert of a stack: its own scales are read, and a bad one is named with the expert.
+static void test_stack(void) {
+    memory_checkpoint memory = {0};
+    float *scales = memory_checkpoint_add_2d(&memory, 0, "w.weight_scale_inv", FQ_F32, 2, 6);
+    for (int i = 0; i < 12; i++)
+        scales[i] = (float)(i + 1);
+    memory_checkpoint_finish(&memory, 1);
+    fq_tensor stacked = memory.shards[0].tensors[0];
+    stacked.shape = (uint64_t[]){2, 2, 3};
+    stacked.rank = 3;
+    fq_scale_window window = window_of(256, 384, 128, 128, 0, 384);
+    window.matrix = 1;
+    _Alignas(64) unsigned char scratch[SCRATCH];
+    float grid[3];
+    fq_error err = {0};
+    CHECK(fq_scale_read(grid, &memory.checkpoint, &stacked, FQ_STORED_GRID, &window, scratch,
+                        SCRATCH, &err) == FQ_OK);
+    CHECK(grid[0] == 10.0f && grid[1] == 11.0f && grid[2] == 12.0f);
+    scales[11] = NAN;
+    CHECK(fq_scale_read(grid, &memory.checkpoint, &stacked, FQ_STORED_GRID, &window, scratch,
+                        SCRATCH, &err) == FQ_BAD_INPUT);
+    CHECK_HAS(err.text, "the scale of block [1, 2] of expert 1 is NaN");
+    memory_checkpoint_free(&memory);
+}
+
 // Packed words that differ within the rows of a block are no scales of 128x128 blocks.
 static void test_packed_must_agree(void) {
     memory_checkpoint memory = {0};
@@ -170,7 +195,7 @@ static void test_packed_must_agree(void) {
     float scale;
     fq_error err = {0};
     CHECK(fq_scale_read(&scale, &memory.checkpoint, &memory.shards[0].tensors[0], FQ_STORED_PACKED,
-                        0, &window, scratch, SCRATCH, &err) == FQ_BAD_INPUT);
+                        &window, scratch, SCRATCH, &err) == FQ_BAD_INPUT);
     CHECK_HAS(err.text, "row 3");
     memory_checkpoint_free(&memory);
 }
@@ -179,6 +204,7 @@ int main(void) {
     test_round_trips();
     test_packed_words();
     test_dtypes_and_bad_values();
+    test_stack();
     test_packed_must_agree();
     return check_result();
 }
