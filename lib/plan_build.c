@@ -62,12 +62,10 @@ static uint32_t size_class(uint64_t nbytes) {
 }
 
 // A weight and its scale stay together where both are aligned if they are placed by the size class
-// of the two.
+// of the two. (The scale then is: its size is a multiple of its alignment, and so is the weight's.)
 static bool stay_together(const fq_tensor *weight, const fq_tensor *scale) {
     const uint32_t class = size_class(weight->nbytes + scale->nbytes);
-    return class >= fq_dtype_alignment(weight->dtype) &&
-           weight->nbytes % fq_dtype_alignment(scale->dtype) == 0 &&
-           class >= fq_dtype_alignment(scale->dtype);
+    return class >= fq_dtype_alignment(weight->dtype) && class >= fq_dtype_alignment(scale->dtype);
 }
 
 // Gives every target its offset and fills order with the indices in that order. Units (a tensor, or
