@@ -1,6 +1,7 @@
 // Errors and lists of messages: see error.h.
 #include "error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +19,12 @@ fq_status fq_fail(fq_error *err, fq_status status, const char *format, ...) {
 fq_status fq_fail_errno(fq_error *err, int errno_value, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    err->status = FQ_IO;
+    err->status = errno_value == ENOMEM ? FQ_DEVICE : FQ_IO;
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     const size_t n = strlen(err->text);
     snprintf(err->text + n, sizeof err->text - n, ": %s", strerror(errno_value));
-    return FQ_IO;
+    return err->status;
 }
 
 fq_status fq_fail_memory(fq_error *err) {
