@@ -145,8 +145,10 @@ void fq_emit_json(fq_emit *emit, const char *key, const char *text, size_t nbyte
     fq_error err = {0};
     if (fq_json_scan(text, nbytes, &options, ignore_event, NULL, &err) == FQ_OK)
         fq_json_scan(text, nbytes, &options, copy_event, &copy, &err);
-    else
+    else if (err.status == FQ_BAD_INPUT)
         fq_emit_string(emit, key, text);
+    if (err.status == FQ_DEVICE)
+        emit->text.out_of_memory = true;
 }
 
 fq_status fq_emit_finish(fq_emit *emit, fq_error *err) {

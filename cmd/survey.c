@@ -41,31 +41,41 @@ static void warn_once(fq_messages *warnings, const char *text) {
     fq_messages_add(warnings, "%s", text);
 }
 
-// False if the pair's scales are not all powers of two, or not readable, which is then a warning.
-static bool is_pow2(const fq_input *input, const fq_pair *pair, fq_messages *warnings) {
-    fq_scale_stats stats;
-    fq_error err = {0};
-    if (fq_stats_read_scales(&stats, &input->checkpoint, pair, &err) == FQ_OK)
-        return stats.all_pow2;
-    warn_once(warnings, err.text);
-    return false;
+// Bad scales are a warning: the other tensors are still worth looking at.
+static fq_status read_scales(fq_scale_stats *out, const fq_input *input, const fq_pair *pair,
+                             bool *readable, fq_messages *warnings, fq_error *err) {
+    const fq_status status = fq_stats_read_scales(out, &input->checkpoint, pair, err);
+    *readable = status == FQ_OK;
+    if (status != FQ_BAD_INPUT)
+        return status;
+    warn_once(warnings, err->text);
+    *err = (fq_error){0};
+    return FQ_OK;
 }
 
-// "pow2" or "f32". Config and metadata decide; where they say pow2 or nothing, the values are
-// looked at, in a sample: reading the scales of a large model from a cold disk takes minutes.
-static const char *name_f32_format(const fq_survey *survey, const fq_input *input,
-                                   fq_messages *warnings) {
+// *out is "pow2" or "f32". Config and metadata decide; where they say pow2 or nothing, the values
+// are looked at, in a sample: reading the scales of a large model from a cold disk takes minutes.
+static fq_status name_f32_format(const char **out, const fq_survey *survey, const fq_input *input,
+                                 fq_messages *warnings, fq_error *err) {
     enum { SAMPLE = 1024 };
     const claim claimed = find_claim(input);
+    *out = "f32";
     if (claimed == CLAIM_F32)
-        return "f32";
+        return FQ_OK;
     const fq_pair *first_other = NULL; // whose scales are no powers of two
     size_t n_others = 0, n_seen = 0;
     for (size_t i = 0; i < survey->pairing.n; i += survey->pairing.n / SAMPLE + 1) {
         const fq_pair *pair = &survey->pairing.pairs[i];
         const bool is_f32 = pair->storage == FQ_STORED_GRID && pair->scale->dtype == FQ_F32;
-        n_seen += is_f32;
-        if (is_f32 && !is_pow2(input, pair, warnings) && n_others++ == 0)
+        if (!is_f32)
+            continue;
+        fq_scale_stats stats;
+        bool readable;
+        const fq_status status = read_scales(&stats, input, pair, &readable, warnings, err);
+        if (status)
+            return status;
+        n_seen++;
+        if (!(readable && stats.all_pow2) && n_others++ == 0)
             first_other = pair;
     }
     if (first_other && claimed == CLAIM_POW2)
@@ -75,7 +85,9 @@ static const char *name_f32_format(const fq_survey *survey, const fq_input *inpu
                         "model or compute wrong results",
                         fq_tensor_file(&input->checkpoint, first_other->scale),
                         first_other->scale->name, n_others, n_seen);
-    return n_others == 0 ? "pow2" : "f32";
+    if (n_others == 0)
+        *out = "pow2";
+    return FQ_OK;
 }
 
 static const char *name_format(const fq_pair *pair, const char *f32_format) {
@@ -178,9 +190,11 @@ fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *cons
         fq_pair_scales(&out->pairing, &out->arena, checkpoint, &input->model.quant, warnings, err);
     if (!status)
         status = find_config(out, input, err);
+    const char *f32_format = NULL;
+    if (!status)
+        status = name_f32_format(&f32_format, out, input, warnings, err);
     if (status)
         return status;
-    const char *f32_format = name_f32_format(out, input, warnings);
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
         if (n_globs == 0 || fq_glob_match_any(globs, n_globs, checkpoint->by_name[i]->name))
             add_row(out, checkpoint->by_name[i], out->pairing.pair_of[i], f32_format);
@@ -204,20 +218,6 @@ uint64_t fq_survey_stats_nbytes(const fq_survey *survey) {
     return nbytes;
 }
 
-// Bad scales are a warning: the other tensors are still worth looking at.
-static fq_status read_scale_stats(fq_survey_row *row, const fq_input *input, fq_messages *warnings,
-                                  fq_error *err) {
-    const fq_status status =
-        fq_stats_read_scales(&row->scale_stats, &input->checkpoint, row->pair, err);
-    if (status == FQ_BAD_INPUT) {
-        warn_once(warnings, err->text);
-        err->status = FQ_OK;
-        return FQ_OK;
-    }
-    row->has_scale_stats = status == FQ_OK;
-    return status;
-}
-
 fq_status fq_survey_read_stats(fq_survey *survey, const fq_input *input, uint64_t *bytes_read,
                                const int *cancelled, fq_messages *warnings, fq_error *err) {
     enum { BUFFER_NBYTES = 4 << 20 };
@@ -228,7 +228,8 @@ fq_status fq_survey_read_stats(fq_survey *survey, const fq_input *input, uint64_
     for (size_t i = 0; i < survey->n && !status; i++) {
         fq_survey_row *row = &survey->rows[i];
         if (row->role == FQ_ROLE_WEIGHT && row->pair)
-            status = read_scale_stats(row, input, warnings, err);
+            status = read_scales(&row->scale_stats, input, row->pair, &row->has_scale_stats,
+                                 warnings, err);
         if (status || !fq_stats_covers(row->tensor->dtype))
             continue;
         status = fq_stats_read(&row->stats, &input->checkpoint, row->tensor, buffer, BUFFER_NBYTES,
