@@ -1,6 +1,7 @@
 // Snapshots of a Hugging Face cache, recognised by their paths.
 #include "hub_snapshot.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,12 +34,14 @@ fq_status fq_hub_snapshot_find(fq_hub_snapshot *out, fq_arena *arena, const char
         if (!out->repo || !out->folder || !path)
             return fq_fail_memory(err);
         char *blobs = realpath(path, NULL);
-        if (blobs) {
-            out->blobs = fq_arena_strndup(arena, blobs, strlen(blobs));
-            free(blobs);
-            if (!out->blobs)
-                return fq_fail_memory(err);
-        }
+        if (!blobs && errno == ENOENT)
+            continue;
+        if (!blobs)
+            return fq_fail_errno(err, errno, "%s: cannot be opened", path);
+        out->blobs = fq_arena_strndup(arena, blobs, strlen(blobs));
+        free(blobs);
+        if (!out->blobs)
+            return fq_fail_memory(err);
     }
     return FQ_OK;
 }

@@ -14,7 +14,7 @@ typedef struct fq_hub_snapshot {
 } fq_hub_snapshot;
 
 // Tells by its path whether folder (resolved) is a snapshot, or a sub-folder of one. Memory from
-// arena. FQ_DEVICE when out of memory.
+// arena. FQ_DEVICE when out of memory, FQ_IO if the blobs cannot be looked up.
 fq_status fq_hub_snapshot_find(fq_hub_snapshot *out, fq_arena *arena, const char *folder,
                                fq_error *err);
 
