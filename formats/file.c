@@ -1,6 +1,8 @@
 // Files on disk as sources of bytes: pread, never mmap, so that every fault is an ordinary error.
 #include "file.h"
 
+#include "retry.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,7 +55,7 @@ fq_status fq_file_open(fq_source **out, int dir_fd, const char *path, const char
     file->source = (fq_source){.read = file_read, .name = file->name};
     fq_status status = FQ_OK;
     // Without O_NONBLOCK, opening a FIFO waits for a writer.
-    file->fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    file->fd = fq_retry_openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (file->fd < 0) {
         status = fq_fail_errno(err, errno, "%s: cannot be opened", name);
         goto out;

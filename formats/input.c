@@ -5,6 +5,7 @@
 #include "file.h"
 #include "index_check.h"
 #include "input_path.h"
+#include "retry.h"
 #include "safetensors.h"
 #include "shard_list.h"
 #include "side_list.h"
@@ -210,7 +211,8 @@ static fq_status open_folder(opening *o, const fq_input_place *place,
     fq_names names = {0};
     input->checkpoint.path = input->folder;
     input->checkpoint.is_folder = true;
-    input->folder_fd = open(input->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    input->folder_fd =
+        fq_retry_openat(AT_FDCWD, input->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (input->folder_fd < 0)
         return fq_fail_errno(err, errno, "%s: cannot open the folder", input->folder);
     fq_status status = fq_folder_list(&names, &o->scratch, input->folder_fd, input->folder, err);

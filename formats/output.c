@@ -2,6 +2,7 @@
 #include "output_parts.h"
 
 #include "lib/names.h"
+#include "retry.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -91,7 +92,7 @@ static fq_status open_parent(fq_output *output, fq_error *err) {
     char *parent = n ? strndup(output->path, n) : strdup(".");
     if (!parent)
         return fq_fail_memory(err);
-    output->parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    output->parent_fd = fq_retry_openat(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     const int errno_value = errno;
     free(parent);
     if (output->parent_fd >= 0)
@@ -129,8 +130,8 @@ static fq_status lock(const fq_output *output, int fd, fq_error *err) {
 // Removes the OUTPUT.partial of a run that has ended, or only finds out whether that can be done.
 static fq_status discard_partial(const fq_output *output, bool examine_only, fq_error *err) {
     fq_status status = FQ_OK;
-    const int fd = openat(output->parent_fd, output->partial_name,
-                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = fq_retry_openat(output->parent_fd, output->partial_name,
+                                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
     if (fd < 0 && errno == ENOENT)
         return FQ_OK;
     if (fd < 0 && errno != ELOOP) // a link is removed, not followed
@@ -165,8 +166,8 @@ static uint64_t discarded_nbytes(const fq_output *output) {
         return 0;
     if (!S_ISDIR(st.st_mode))
         return (uint64_t)st.st_blocks * STAT_BLOCK_NBYTES;
-    const int fd = openat(output->parent_fd, output->partial_name,
-                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = fq_retry_openat(output->parent_fd, output->partial_name,
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return 0;
     fq_tree_walk(fd, output->partial, add_nbytes, &sum, &ignored);
@@ -195,8 +196,11 @@ static uint64_t needed_nbytes_of(const fq_input *input, uint64_t data_nbytes) {
 
 static fq_status check_room(const fq_output *output, fq_error *err) {
     struct statvfs fs;
-    if (fstatvfs(output->parent_fd, &fs) != 0)
-        return fq_fail_errno(err, errno, "%s: its file system cannot be examined", output->path);
+    while (fstatvfs(output->parent_fd, &fs) != 0) {
+        if (errno != EINTR)
+            return fq_fail_errno(err, errno, "%s: its file system cannot be examined",
+                                 output->path);
+    }
     const uint64_t free_nbytes = (uint64_t)fs.f_bavail * fs.f_frsize + discarded_nbytes(output);
     if (fs.f_blocks == 0 || output->needed_nbytes <= free_nbytes) // 0: it does not say
         return FQ_OK;
@@ -210,7 +214,8 @@ static fq_status check_room(const fq_output *output, fq_error *err) {
 static int make_folder(int dir_fd, const char *name) {
     if (mkdirat(dir_fd, name, 0777) != 0)
         return -1;
-    const int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd =
+        fq_retry_openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0 && errno == ENOENT) {
         // Gone at once: another run, with force, has taken it for one that was left behind. What is
         // there by now is that run's.
@@ -230,12 +235,13 @@ static fq_status fail_create(const fq_output *output, fq_error *err) {
 static fq_status make_partial(fq_output *output, fq_error *err) {
     const int dir_fd = output->parent_fd;
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    output->partial_fd = output->is_folder ? make_folder(dir_fd, output->partial_name)
-                                           : openat(dir_fd, output->partial_name, flags, 0666);
+    output->partial_fd = output->is_folder
+                             ? make_folder(dir_fd, output->partial_name)
+                             : fq_retry_openat(dir_fd, output->partial_name, flags, 0666);
     if (output->partial_fd < 0)
         return errno == EEXIST ? fail_in_use(output, err) : fail_create(output, err);
     const fq_status status = lock(output, output->partial_fd, err);
-    if (status == FQ_IO) // not taken by another run: nobody else would remove it
+    if (status != FQ_OK && status != FQ_USAGE) // not another run's: nobody else would remove it
         unlinkat(dir_fd, output->partial_name, output->is_folder ? AT_REMOVEDIR : 0);
     return status;
 }
@@ -351,7 +357,7 @@ static fq_status fail_commit(const fq_output *output, int errno_value, const cha
 static fq_status publish(const fq_output *output, bool *replaced, fq_error *err) {
     const int dir_fd = output->parent_fd;
     *replaced = false;
-    if (output->is_folder && fsync(output->partial_fd) != 0)
+    if (output->is_folder && fq_retry_fsync(output->partial_fd) != 0)
         return fail_commit(output, errno, "its folder cannot be made durable", err);
     int rc = rename_new(dir_fd, output->partial_name, output->name);
     if (rc != 0 && errno == EEXIST && output->force) {
@@ -360,7 +366,7 @@ static fq_status publish(const fq_output *output, bool *replaced, fq_error *err)
     }
     if (rc != 0)
         return fail_commit(output, errno, "cannot be given its name", err);
-    if (fsync(dir_fd) == 0)
+    if (fq_retry_fsync(dir_fd) == 0)
         return FQ_OK;
     const int errno_value = errno;
     if (*replaced)
@@ -376,8 +382,9 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
     fq_status status = publish(output, &replaced, err);
     if (status == FQ_OK && replaced &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal) != FQ_OK)
-        status = fq_fail(err, FQ_IO, "%s: is complete, but the old one could not be removed; %s",
-                         output->path, removal.text);
+        status = fq_fail(err, removal.status,
+                         "%s: is complete, but the old one could not be removed; %s", output->path,
+                         removal.text);
     output_free(output);
     return status;
 }

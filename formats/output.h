@@ -45,8 +45,9 @@ fq_status fq_output_put(fq_output *output, const char *name, const char *text, s
                         fq_error *err);
 
 // Fsyncs, renames OUTPUT.partial to OUTPUT (replacing an old one under force), fsyncs the parent.
-// Ends output in any case. After FQ_IO either OUTPUT is as before and the finished files stay in
-// OUTPUT.partial, or OUTPUT is complete and only the old one could not be removed: err says which.
+// Ends output in any case. After a failure either OUTPUT is as before and the finished files stay
+// in OUTPUT.partial, or OUTPUT is complete and only the old one could not be removed: err says
+// which.
 fq_status fq_output_commit(fq_output *output, fq_error *err);
 
 // Gives up. With keep_shards finished shards stay in OUTPUT.partial, and their number is returned;

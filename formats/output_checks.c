@@ -2,6 +2,7 @@
 #include "output_parts.h"
 
 #include "identity.h"
+#include "retry.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -26,14 +27,14 @@ static int is_at_or_below(int dir_fd, const char *path, const struct stat *root)
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct stat st, below = {0};
     int result = -1;
-    int fd = openat(dir_fd, path, flags);
+    int fd = fq_retry_openat(dir_fd, path, flags, 0);
     while (fd >= 0 && fstat(fd, &st) == 0) {
         // The top is its own parent.
         result = is_same(&st, root) ? 1 : is_same(&st, &below) ? 0 : -1;
         if (result >= 0)
             break;
         below = st;
-        const int up = openat(fd, "..", flags);
+        const int up = fq_retry_openat(fd, "..", flags, 0);
         const int errno_value = errno;
         close(fd);
         errno = errno_value;
@@ -68,12 +69,18 @@ static fq_status fail_shard(const checker *c, const fq_identity *found, const ch
                    checkpoint->shards[found->shard].name, checkpoint->path);
 }
 
+// True for the reasons for which there is nothing at a place, or a link there cannot be followed.
+static bool leads_nowhere(int errno_value) {
+    return errno_value == ENOENT || errno_value == ENOTDIR || errno_value == ELOOP ||
+           errno_value == EACCES;
+}
+
 // Looks at what is at the place name, links followed.
 static fq_status check_target(const checker *c, const char *name, fq_error *err) {
     struct stat st;
     const int parent_fd = c->output->parent_fd;
     if (fstatat(parent_fd, name, &st, 0) != 0)
-        return FQ_OK; // nothing there, or nothing that can be followed
+        return leads_nowhere(errno) ? FQ_OK : fail_examine(c, err);
     const fq_identity *shard = fq_identities_find(&c->shards, &st);
     if (shard)
         return fail_shard(c, shard, NULL, err);
@@ -113,8 +120,8 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
 
 // Looks at everything in a folder that force will remove.
 static fq_status check_contents(checker *c, const char *name, fq_error *err) {
-    const int fd = openat(c->output->parent_fd, name,
-                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    const int fd = fq_retry_openat(c->output->parent_fd, name,
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT))
         return FQ_OK;
     if (fd < 0)
@@ -220,8 +227,12 @@ static fq_status check_parent(const checker *c, fq_error *err) {
         status = check_outside(c, &c->folder, "lies inside", err);
     for (size_t i = 0; i < sizeof managed / sizeof managed[0] && status == FQ_OK; i++) {
         struct stat st;
-        if (managed[i] && stat(managed[i], &st) == 0)
+        if (!managed[i])
+            continue;
+        if (stat(managed[i], &st) == 0)
             status = check_outside(c, &st, "lies inside the Hugging Face repository of", err);
+        else if (errno != ENOENT)
+            status = fq_fail_errno(err, errno, "%s: cannot be examined", managed[i]);
     }
     return status;
 }

@@ -1,6 +1,8 @@
 // One file of an output: written under a temporary name, made durable, then renamed.
 #include "output_parts.h"
 
+#include "retry.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,15 +27,15 @@ static fq_status fail_write(const fq_output_file *file, int errno_value, const c
 // Opens the folder that path lies in, making it where it is missing. Returns -1 with errno set.
 static int open_folder_of(int root_fd, const char *path) {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = openat(root_fd, ".", flags);
+    int fd = fq_retry_openat(root_fd, ".", flags, 0);
     const char *slash;
     for (const char *part = path; fd >= 0 && (slash = strchr(part, '/')); part = slash + 1) {
         char name[NAME_MAX + 1];
         int next = -1;
         if ((size_t)snprintf(name, sizeof name, "%.*s", (int)(slash - part), part) >= sizeof name)
             errno = ENAMETOOLONG;
-        else if (mkdirat(fd, name, 0777) == 0 ? fsync(fd) == 0 : errno == EEXIST)
-            next = openat(fd, name, flags);
+        else if (mkdirat(fd, name, 0777) == 0 ? fq_retry_fsync(fd) == 0 : errno == EEXIST)
+            next = fq_retry_openat(fd, name, flags, 0);
         const int errno_value = errno;
         close(fd);
         errno = errno_value;
@@ -65,8 +67,8 @@ fq_status fq_output_file_create(fq_output_file *out, fq_output *output, const ch
                  __atomic_fetch_add(&output->n_temporaries, 1, __ATOMIC_RELAXED));
         out->dir_fd = open_folder_of(output->partial_fd, path);
         if (out->dir_fd >= 0)
-            out->fd = openat(out->dir_fd, out->temporary,
-                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+            out->fd = fq_retry_openat(out->dir_fd, out->temporary,
+                                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } else {
         out->fd = fcntl(output->partial_fd, F_DUPFD_CLOEXEC, 0);
     }
@@ -108,7 +110,7 @@ fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void
 
 fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
     // A failed fsync is final: what it could not write is not in the cache any more.
-    if (fsync(file->fd) != 0) {
+    if (fq_retry_fsync(file->fd) != 0) {
         const fq_status status = fail_write(file, errno, "cannot be made durable", err);
         fq_output_file_drop(file);
         return status;
@@ -116,12 +118,12 @@ fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
     const int fd = file->fd;
     file->fd = -1;
     fq_status status = FQ_OK;
-    if (close(fd) != 0)
+    if (close(fd) != 0 && errno != EINTR) // interrupted, it is closed all the same
         status = fail_write(file, errno, "cannot be closed", err);
     else if (file->dir_fd >= 0 &&
              renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) != 0)
         status = fail_write(file, errno, "cannot be given its name", err);
-    else if (file->dir_fd >= 0 && fsync(file->dir_fd) != 0) {
+    else if (file->dir_fd >= 0 && fq_retry_fsync(file->dir_fd) != 0) {
         status = fail_write(file, errno, "its folder cannot be made durable", err);
         unlinkat(file->dir_fd, file->name, 0);
     }

@@ -4,6 +4,7 @@
 #include "hub_snapshot.h"
 #include "lib/names.h"
 #include "name_list.h"
+#include "retry.h"
 #include "side_list.h"
 #include "tree.h"
 
@@ -154,9 +155,10 @@ static fq_status find_snapshot(const char **out, fq_arena *arena, int folder_fd,
                                fq_error *err) {
     fq_names snapshots = {0};
     *out = NULL;
-    const int fd = fq_is_hub_repository(folder)
-                       ? openat(folder_fd, "snapshots", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                       : -1;
+    const int fd =
+        fq_is_hub_repository(folder)
+            ? fq_retry_openat(folder_fd, "snapshots", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)
+            : -1;
     if (fd < 0)
         return FQ_OK;
     const fq_status status = fq_folder_list(&snapshots, arena, fd, folder, err);

@@ -1,6 +1,8 @@
 // A folder and everything below it: walked without following links, and removed.
 #include "tree.h"
 
+#include "retry.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -36,8 +38,8 @@ static fq_status walk_into(walk *w, const fq_tree_entry *entry, size_t path_nbyt
     if (depth == FQ_TREE_MAX_DEPTH)
         return fq_fail(err, FQ_IO, "%s/%s: folders are nested deeper than %d", w->root_path,
                        entry->path, FQ_TREE_MAX_DEPTH);
-    const int fd = openat(entry->dir_fd, entry->name,
-                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = fq_retry_openat(entry->dir_fd, entry->name,
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
     if (fd < 0 && errno == ENOENT)
         return FQ_OK;
     if (fd < 0)
@@ -143,7 +145,8 @@ fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_erro
     if (S_ISDIR(st.st_mode)) {
         if (fq_tree_is_mount(dir_fd, name))
             return fail_mount(path, "", "", err);
-        const int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        const int fd =
+            fq_retry_openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
         if (fd < 0)
             return fq_fail_errno(err, errno, "%s: cannot open the folder", path);
         const fq_status status = fq_tree_walk(fd, path, remove_entry, &path, err);
