@@ -45,7 +45,8 @@ static void print_messages(const fq_printer *printer, const char *prefix, fq_sty
         fq_print_line(printer, " %s", messages->lines[i]);
     }
     if (messages->n_lost > 0)
-        fq_print_line(printer, "%s %zu more messages found no memory", prefix, messages->n_lost);
+        fq_print_line(printer, "%s %zu more message%s found no memory", prefix, messages->n_lost,
+                      fq_plural(messages->n_lost));
 }
 
 static void print_reply(const fq_reply *reply, const fq_error *err) {

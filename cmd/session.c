@@ -197,12 +197,16 @@ static fq_status run_on_device(fq_session *session, const fq_backend *backend, f
 // Finished shards are worth keeping where the run could not help it.
 static void abandon(fq_session *session, fq_output *output, fq_status status, fq_reply *reply) {
     const bool keep = status == FQ_IO || status == FQ_DEVICE || status == FQ_CANCELLED;
-    const size_t n_kept = fq_output_abandon(output, keep);
+    fq_error removal = {0};
+    const size_t n_kept = fq_output_abandon(output, keep, &removal);
     if (n_kept > 0)
         fq_messages_add(&reply->notes,
                         "%s.partial: is left behind with %zu finished shard%s; delete it, or run "
                         "again with --force",
                         session->output_path, n_kept, fq_plural(n_kept));
+    if (removal.status)
+        fq_messages_add(&reply->notes, "%s.partial: is left behind, and could not be removed; %s",
+                        session->output_path, removal.text);
 }
 
 static fq_status check_cancelled(fq_error *err) {

@@ -389,13 +389,12 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
     return status;
 }
 
-size_t fq_output_abandon(fq_output *output, bool keep_shards) {
-    fq_error ignored = {0};
+size_t fq_output_abandon(fq_output *output, bool keep_shards, fq_error *err) {
     if (!output)
         return 0;
     const size_t n_kept = keep_shards ? __atomic_load_n(&output->n_finished, __ATOMIC_RELAXED) : 0;
     if (n_kept == 0)
-        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &ignored);
+        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err);
     output_free(output);
     return n_kept;
 }

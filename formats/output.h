@@ -51,8 +51,9 @@ fq_status fq_output_put(fq_output *output, const char *name, const char *text, s
 fq_status fq_output_commit(fq_output *output, fq_error *err);
 
 // Gives up. With keep_shards finished shards stay in OUTPUT.partial, and their number is returned;
-// where there is none it is removed without a trace, and 0 returned. Ends output. NULL is taken.
-size_t fq_output_abandon(fq_output *output, bool keep_shards);
+// where there is none it is removed without a trace, and 0 returned; err says why if that failed.
+// Ends output. NULL is taken.
+size_t fq_output_abandon(fq_output *output, bool keep_shards, fq_error *err);
 
 // The index of a plan's shards: weight_map, exact total_size, other metadata kept. *out is owned by
 // the caller (free).

@@ -77,7 +77,7 @@ static inline fq_status scratch_convert(const char *name, const scratch_input *i
     }
     if (status == FQ_OK)
         return fq_output_commit(output, err);
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, &(fq_error){0});
     return status;
 }
 

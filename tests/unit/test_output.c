@@ -150,20 +150,20 @@ static void test_abandon(void) {
     fq_output *output;
     fq_error err;
     scratch_model(&in, "m");
-    CHECK(!fq_output_abandon(NULL, true));
+    CHECK(!fq_output_abandon(NULL, true, &err));
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
-    CHECK(!fq_output_abandon(output, true)); // nothing is finished: nothing to keep
+    CHECK(!fq_output_abandon(output, true, &err)); // nothing is finished: nothing to keep
     CHECK(!scratch_exists("out.partial"));
 
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "s/x.safetensors", 10, &err) == FQ_OK);
     CHECK(fq_output_copy_side_files(output, &in.input, &err) == FQ_OK);
-    CHECK(!fq_output_abandon(output, false));
+    CHECK(!fq_output_abandon(output, false, &err));
     CHECK(!scratch_exists("out.partial"));
 
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "x.safetensors", 10, &err) == FQ_OK);
-    CHECK(fq_output_abandon(output, true));
+    CHECK(fq_output_abandon(output, true, &err));
     scratch_check_shard("out.partial/x.safetensors", 10);
     CHECK(!scratch_exists("out"));
     scratch_remove("out.partial");
@@ -185,7 +185,7 @@ static void test_abort(void) {
     CHECK(!scratch_exists("out.partial/y.safetensors"));
     sink->abort(file);
     CHECK(rmdir(scratch_path("out.partial")) == 0); // empty
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, &err);
     scratch_close(&in);
     scratch_remove("m");
 }
@@ -205,7 +205,7 @@ static void test_force(void) {
     CHECK(!scratch_exists("out.partial/older"));
     CHECK(scratch_put_shard(output, "model.safetensors", 10, &err) == FQ_OK);
     CHECK_STR(scratch_read("out/deep/old"), "o");
-    CHECK(!fq_output_abandon(output, false));
+    CHECK(!fq_output_abandon(output, false, &err));
     CHECK_STR(scratch_read("out/deep/old"), "o");
     CHECK(scratch_convert("out", &in, true, &err) == FQ_OK);
     CHECK(!scratch_exists("out/deep") && scratch_exists("out/model.safetensors"));

@@ -22,7 +22,7 @@ static void check_refused(const scratch_input *in, const char *output, bool forc
     CHECK_HAS(err.text, part);
     CHECK_STR(examined.text, err.text);
     CHECK(!opened);
-    fq_output_abandon(opened, false);
+    fq_output_abandon(opened, false, &err);
 }
 
 static void check_accepted(const scratch_input *in, const char *output, bool force) {
@@ -31,7 +31,7 @@ static void check_accepted(const scratch_input *in, const char *output, bool for
     CHECK(scratch_examine(output, in, force, &err) == FQ_OK);
     if (!CHECK(scratch_output(&opened, output, in, force, &err) == FQ_OK))
         CHECK_NOTE("%s: %s\n", output, err.text);
-    fq_output_abandon(opened, false);
+    fq_output_abandon(opened, false, &err);
 }
 
 // Refused with and without force, as a conflict with the input that names both.
@@ -288,7 +288,7 @@ static void test_in_use(void) {
         check_refused(inputs[i], "out", false, FQ_USAGE, "still going on");
         check_refused(inputs[i], "out", true, FQ_USAGE, "is being written by another run");
         CHECK(scratch_exists("out.partial"));
-        fq_output_abandon(first, false);
+        fq_output_abandon(first, false, &err);
         check_accepted(inputs[i], "out", false);
     }
 }
@@ -439,7 +439,7 @@ static void test_mounts(void) {
     CHECK(scratch_exists("b/out.partial/shard"));
     CHECK(fq_output_open(&output, scratch_path("b/out"), &folder_input.input, &again, &err) ==
           FQ_OK);
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, &err);
     CHECK(mount("none", scratch_path("b"), NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
     check_refused(&folder_input, "b/out", false, FQ_IO, "Read-only file system");
     CHECK(umount(scratch_path("b")) == 0);

@@ -224,7 +224,7 @@ static void test_failed_look(void) {
                 CHECK_HAS(err.text, "Input/output error");
                 n_failed++;
             }
-            fq_output_abandon(output, false);
+            fq_output_abandon(output, false, &err);
             CHECK(!scratch_exists("out.partial"));
         }
         CHECK(n_failed > 0);
@@ -283,7 +283,7 @@ static void test_full_disk(void) {
     CHECK(scratch_put_shard(output, "b.safetensors", 100000, &err) == FQ_IO);
     CHECK_HAS(err.text, "b.safetensors: cannot be written: No space left on device; about ");
     CHECK(!scratch_exists("full/out.partial/b.safetensors"));
-    CHECK(fq_output_abandon(output, true));
+    CHECK(fq_output_abandon(output, true, &err));
     scratch_check_shard("full/out.partial/a.safetensors", 10000);
     scratch_remove("full/out.partial/a.safetensors");
     CHECK(rmdir(scratch_path("full/out.partial")) == 0); // it held nothing else
