@@ -159,25 +159,25 @@ static fq_status make_line(fq_fold_line *out, fq_arena *arena, const sorted_item
 static fq_status make_lines(fq_fold_line **out, size_t *n_lines, fq_arena *arena,
                             const sorted_item *sorted, size_t n, const char **at, uint64_t *numbers,
                             fq_error *err) {
-    size_t n_groups = 0;
+    size_t n_groups = 0, n_made = 0;
     for (size_t i = 0; i < n; i++)
         n_groups += i == 0 || !is_same_line(&sorted[i - 1], &sorted[i]);
     fq_fold_line *lines = fq_arena_array(arena, n_groups, sizeof *lines);
     if (!lines)
         return fq_fail_memory(err);
-    *n_lines = 0;
     for (size_t start = 0, end; start < n; start = end) {
         end = start + 1;
         while (end < n && is_same_line(&sorted[start], &sorted[end]))
             end++;
         const fq_status status =
-            make_line(&lines[*n_lines], arena, &sorted[start], end - start, at, numbers, err);
+            make_line(&lines[n_made], arena, &sorted[start], end - start, at, numbers, err);
         if (status)
             return status;
-        ++*n_lines;
+        n_made++;
     }
-    qsort(lines, *n_lines, sizeof *lines, compare_lines);
+    qsort(lines, n_made, sizeof *lines, compare_lines);
     *out = lines;
+    *n_lines = n_made;
     return FQ_OK;
 }
 
