@@ -9,6 +9,7 @@
 #include "name_list.h"
 #include "tree.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 typedef struct lister {
@@ -52,14 +53,15 @@ static fq_side_kind kind_of(const lister *l, const char *path) {
 static fq_status follow(const lister *l, const char *path, struct stat *st, fq_side_kind *kind,
                         fq_error *err) {
     char *real = NULL;
-    const fq_status status = fq_input_resolve(&real, l->input, path, err);
-    if (status == FQ_OK && stat(real, st) == 0 && !S_ISDIR(st->st_mode)) {
-        free(real);
-        return FQ_OK;
-    }
+    fq_status status = fq_input_resolve(&real, l->input, path, err);
+    const bool leads_inside = status == FQ_OK;
+    if (leads_inside && stat(real, st) != 0)
+        status = fq_fail_errno(err, errno, "%s: cannot be examined", real);
     free(real);
     if (status != FQ_OK && status != FQ_BAD_INPUT)
         return status;
+    if (leads_inside && !S_ISDIR(st->st_mode))
+        return FQ_OK;
     *err = (fq_error){0};
     if (*kind == FQ_SIDE_COPY)
         *kind = FQ_SIDE_LINK;
