@@ -1,0 +1,133 @@
+"""Runs fp8q with one fault: what is to go wrong (fault.h says how), and what came of it."""
+
+import errno
+import os
+import random
+import struct
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from support import tool
+
+SHIM = os.environ.get("FP8Q_SHIM", "")
+LONG = os.environ.get("FP8Q_LONG") == "1"
+SANITIZED = os.environ.get("FP8Q_SANITIZED", "")  # the sanitizers that the program is built with
+SEED = 20  # of all samples, so that a run can be repeated
+SECONDS = 120  # a run that takes longer hangs
+REPORT = struct.Struct("=5Q")  # of fault.c
+SANITIZER_CODE = 99  # of a run with a leak or a bad access, and of no other
+SANITIZER = f"verify_asan_link_order=0:allocator_may_return_null=1:exitcode={SANITIZER_CODE}"
+
+
+class Fault(NamedTuple):
+    """Which call goes wrong, and how: the variables of fault.h."""
+
+    calls: str  # comma-separated
+    at: int = 0
+    every: int = 0
+    how: str = "fail"
+    value: int = errno.EIO
+    rename_flags: bool = True
+
+    def environment(self):
+        return {
+            "FAULT_CALLS": self.calls,
+            "FAULT_AT": str(self.at),
+            "FAULT_EVERY": str(self.every),
+            "FAULT_HOW": self.how,
+            "FAULT_VALUE": str(self.value),
+            "FAULT_NO_RENAME_FLAGS": str(int(not self.rename_flags)),
+        }
+
+
+class Outcome(NamedTuple):
+    """What a run gave: its exit code (negative: a signal), both streams, the shim's figures."""
+
+    code: int
+    out: bytes
+    err: bytes
+    n_calls: int
+    n_struck: int
+    is_over: int
+    n_left_open: int
+    n_bad_closes: int
+
+    @property
+    def lines(self):
+        """The messages that are no warnings."""
+        lines = self.err.decode("utf-8", "replace").splitlines()
+        return [line for line in lines if not line.startswith("fp8q: warning: ")]
+
+    def brief(self):
+        """A few lines for people."""
+        return f"{self._replace(out=self.out[:80], err=self.err[-2000:])}"
+
+
+class Process:
+    """A started run; result() waits for its end."""
+
+    def __init__(self, args, cwd, fault):
+        with tempfile.NamedTemporaryFile(dir=scratch_parent(), delete=False) as report:
+            report.write(bytes(REPORT.size))
+        self.report = Path(report.name)
+        sanitizer = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), SANITIZER]))
+        shim = {"LD_PRELOAD": SHIM, "ASAN_OPTIONS": sanitizer, "FAULT_REPORT": report.name}
+        self.popen = subprocess.Popen(
+            [tool.PROGRAM, *args],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **shim, **fault.environment()},
+        )
+
+    def result(self):
+        """What the run gave; subprocess.TimeoutExpired if it hangs."""
+        try:
+            out, err = self.popen.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.communicate()
+            raise
+        finally:
+            figures = REPORT.unpack(self.report.read_bytes())
+            self.report.unlink()
+        return Outcome(self.popen.returncode, out, err, *figures)
+
+
+def run(args, cwd, fault):
+    """Runs the program in a folder with a fault."""
+    return Process(args, cwd, fault).result()
+
+
+def scratch_parent():
+    """Where scratch folders go: memory, where there is some, for the thousands of fsyncs."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+
+
+def in_parallel(function, items):
+    """[function(item) for item in items], as many at a time as there are cores."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(function, items))
+
+
+def places(n, most):
+    """The calls to strike, of n: all in the long form, else the first, the last, and a sample."""
+    if LONG or n <= most:
+        return range(1, n + 1)
+    inner = random.Random(SEED).sample(range(2, n), max(most - 2, 0))
+    return sorted({1, n, *inner})
+
+
+def contents(path):
+    """What is at a path: the bytes of a file; of a folder {path in it: bytes, None for folders}."""
+    path = Path(path)
+    if not path.is_dir():
+        return path.read_bytes()
+    return {
+        str(item.relative_to(path)): None if item.is_dir() else item.read_bytes()
+        for item in sorted(path.rglob("*"))
+    }
