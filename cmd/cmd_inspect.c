@@ -68,6 +68,8 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     if (!status && options->stats)
         status = read_stats(&survey, options, &input, reply, err);
     if (!status)
+        status = fq_input_check_unchanged(&input, err);
+    if (!status)
         status = report(&survey, options, &input, reply, err);
     fq_survey_free(&survey);
     fq_input_close(&input);
