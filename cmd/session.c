@@ -97,12 +97,28 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
     return status;
 }
 
+// The status of what was read, FQ_OK or FQ_BAD_INPUT, unless the input changed under way: its bytes
+// may then look bad, or good.
+static fq_status check_unchanged(const fq_session *session, fq_status status, fq_error *err) {
+    fq_error changed = {0};
+    if (fq_input_check_unchanged(&session->input, &changed) == FQ_OK)
+        return status;
+    *err = changed;
+    return changed.status;
+}
+
 // Bad scales are found before anything is written. They are not in the headers, but small; on a
 // slow disk they take a while all the same, so that an OUTPUT in the way is found before.
 static fq_status check_scales(const fq_session *session, fq_reply *reply, fq_error *err) {
     const fq_status status = fq_scale_check(&session->plan, session->staging.n_lanes,
                                             &fq_signals_caught, &reply->faults, err);
-    return status ? status : fq_session_check_faults(reply, err);
+    if (status)
+        return status;
+    if (reply->faults.n > 0 && check_unchanged(session, FQ_OK, err) != FQ_OK) {
+        fq_messages_free(&reply->faults);
+        return err->status;
+    }
+    return fq_session_check_faults(reply, err);
 }
 
 static fq_status choose_output(fq_session *session, fq_error *err) {
@@ -241,14 +257,8 @@ static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *er
     status = run_on_device(session, backend, fq_output_sink(output), reply, err);
     if (!status)
         status = write_companions(session, output, err);
-    // Bytes that changed under way look like bad input, too.
-    if (!status || status == FQ_BAD_INPUT) {
-        fq_error changed = {0};
-        if (fq_input_check_unchanged(&session->input, &changed) != FQ_OK) {
-            *err = changed;
-            status = changed.status;
-        }
-    }
+    if (!status || status == FQ_BAD_INPUT)
+        status = check_unchanged(session, status, err);
     if (!status)
         status = check_cancelled(err);
     if (!status)
