@@ -2,7 +2,8 @@
 # Installs what building and testing fp8q needs and this machine lacks, from the distribution.
 #
 # Usage: scripts/install_deps.sh [ci]
-#   ci: also what only .ci/run needs: clang, the linters, a compiler and an emulator for ARM.
+#   ci: also what only .ci/run needs: clang, the linters, valgrind, a compiler and an emulator
+#       for ARM.
 # With apt-get missing packages are installed (sudo where needed); without it they are named.
 set -eu
 
@@ -21,6 +22,7 @@ libclang-rt-14-dev: echo 'int main(void) { return 0; }' | clang -fsanitize=addre
 clang-format-14: clang-format-14 --version
 cppcheck: cppcheck --version
 shellcheck: shellcheck --version
+valgrind: valgrind --version
 python3-venv: python3 -c 'import ensurepip'
 libc6-dev-arm64-cross: test -f /usr/aarch64-linux-gnu/include/stdio.h
 gcc-aarch64-linux-gnu: aarch64-linux-gnu-gcc --version

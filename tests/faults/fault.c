@@ -193,7 +193,7 @@ static int armed_main(int argc, char **argv, char **environment) {
     const int code = real_main(argc, argv, environment);
     armed = false;
     look_at_descriptors(after);
-    for (int fd = 0; fd < MAX_FD; fd++)
+    for (int fd = STDERR_FILENO + 1; fd < MAX_FD; fd++) // streams may be filled in for good
         figures->n_left_open += !before[fd] && after[fd];
     figures->is_over = 1;
     return code;

@@ -67,21 +67,19 @@ class Outcome(NamedTuple):
 
 
 class Process:
-    """A started run; result() waits for its end."""
+    """A started run; result() waits for its end. options: more of subprocess.Popen's."""
 
-    def __init__(self, args, cwd, fault):
+    def __init__(self, args, cwd, fault, **options):
         with tempfile.NamedTemporaryFile(dir=scratch_parent(), delete=False) as report:
             report.write(bytes(REPORT.size))
+        os.chmod(report.name, 0o666)  # for runs as another user
         self.report = Path(report.name)
         sanitizer = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), SANITIZER]))
         shim = {"LD_PRELOAD": SHIM, "ASAN_OPTIONS": sanitizer, "FAULT_REPORT": report.name}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = {**os.environ, **shim, **fault.environment()}
         self.popen = subprocess.Popen(
-            [tool.PROGRAM, *args],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **shim, **fault.environment()},
+            [tool.PROGRAM, *args], cwd=cwd, env=environment, **{**streams, **options}
         )
 
     def result(self):
@@ -95,7 +93,7 @@ class Process:
         finally:
             figures = REPORT.unpack(self.report.read_bytes())
             self.report.unlink()
-        return Outcome(self.popen.returncode, out, err, *figures)
+        return Outcome(self.popen.returncode, out or b"", err or b"", *figures)
 
 
 def run(args, cwd, fault):

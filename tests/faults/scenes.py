@@ -133,7 +133,7 @@ class Stage:
         with self.folder(scene) as folder:
             outcome = injection.run(scene.args(), folder, injection.Fault(""))
             if outcome.code != 0 or not outcome.is_over:
-                raise RuntimeError(f"{scene.name}, undisturbed: {outcome}")
+                raise RuntimeError(f"{scene.name}, undisturbed: {outcome.brief()}")
             return self.product(scene, folder, outcome)
 
     def count(self, scene, calls):

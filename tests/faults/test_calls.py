@@ -89,6 +89,23 @@ class Calls(scenes.Case):
         untried = {kind for kind, n in n_struck.items() if n == 0}
         self.assertEqual(untried, {"readlink", "sync_file_range"})
 
+    def test_disk_that_fills_up(self):
+        """Within each write: a part of it succeeds, nothing after it."""
+        n_struck = 0
+        for scene in scenes.SCENES:
+            n = self.counts[scene, "pwrite"]
+            faults = [
+                injection.Fault("pwrite", at=at, how="full", value=errno.ENOSPC)
+                for at in injection.places(n, 2 if injection.SANITIZED else 60)
+            ]
+
+            def judge(fault, folder, outcome, scene=scene):
+                reasons = [os.strerror(fault.value)]
+                yield from self.stage.complaints(scene, folder, outcome, {4}, reasons)
+
+            n_struck += self.strike(scene, faults, judge)
+        print(f"{n_struck} writes")
+
     def test_threads_that_do_not_start(self):
         """What one thread gives, any number gives, however many of them there are."""
         for scene in scenes.SCENES:
