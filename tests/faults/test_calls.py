@@ -7,8 +7,7 @@ import injection
 import scenes
 from support import tool
 
-# Beside EIO, what each call may fail with. In the fast form these come at two places a run, and EIO
-# at 60 of those that are more.
+# Beside EIO, what each call may fail with.
 ERRORS = {
     "close": (errno.ENOSPC, errno.EDQUOT),
     "close_read": (),
@@ -64,10 +63,13 @@ class Calls(scenes.Case):
 
     def strike_all(self, scene, kind, every):
         n = self.counts[scene, kind]
+        places = {errno.EIO: 60, **dict.fromkeys(ERRORS[kind], 2)}
+        if injection.SANITIZED:
+            places = {errno.EIO: 2 if every else 4}
         faults = [
             injection.Fault(kind, at=at, every=every, value=value)
-            for value in (errno.EIO, *ERRORS[kind])
-            for at in injection.places(n, 2 if injection.SANITIZED or value != errno.EIO else 60)
+            for value, most in places.items()
+            for at in injection.places(n, most)
         ]
 
         def judge(fault, folder, outcome):
