@@ -22,6 +22,9 @@ OLD = b"an older output"
 # One lane on the CPU: calls come in the same order each time.
 PLAIN = ("--device", "cpu", "--threads", "1")
 
+# What a run may leave beside OUTPUT.
+BESIDE = {"out.partial", "out.partial.journal"}
+
 # The first line of a failure: the file, then what is wrong with it; memory and signals are in none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
 # That something is left in OUTPUT.partial, and that this was to be said, but found no memory.
@@ -182,6 +185,8 @@ class Stage:
     def torn_files(self, scene, folder):
         """What is in OUTPUT.partial and is not as an undisturbed run makes it."""
         done = self.undisturbed[scene.name]
+        if not os.path.lexists(f"{folder}/out.partial"):
+            return []
         if not isinstance(done, dict):
             return [] if injection.contents(f"{folder}/out.partial") == done else ["itself"]
         kept = injection.contents(f"{folder}/out.partial")
@@ -216,7 +221,7 @@ class Stage:
         if state not in (before, "complete"):
             yield f"the output is {state}"
         left = set(os.listdir(folder)) - {"out"}
-        if left - {"out.partial"}:
+        if left - BESIDE:
             yield f"left outside OUTPUT.partial: {left}"
         if not left:
             return

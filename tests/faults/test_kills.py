@@ -11,6 +11,9 @@ import scenes
 from support import tensors, tool
 
 CHANGES = "close,create,fsync,ftruncate,futimens,mkdirat,pwrite,renameat,renameat2,unlinkat"
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Whether a run with --resume comes after a kill, or a refused one and one with --force.
+WAYS = [False, True] if injection.RESUME else [False]
 WRITERS = [scene for scene in scenes.SCENES if scene.command != "inspect"]
 LARGE = [
     scenes.Scene("convert a large folder", "convert", "large"),
@@ -24,14 +27,17 @@ class KillCase(scenes.Case):
     def rerun(self, scene, folder, *more):
         return injection.run(scene.args(*more), folder, injection.Fault(""))
 
-    def after_kill(self, scene, folder, states):
+    def after_kill(self, scene, folder, states, resume):
         """What is wrong with what lies in the folder, and with the runs that come after."""
         state = self.stage.state_of_output(scene, folder)
         left = set(os.listdir(folder))
         if state not in states:
             yield f"the output is {state}"
-        if left - {"out", "out.partial", "out.partial.old"}:
+        if left - {"out", *scenes.BESIDE, "out.partial.old"}:
             yield f"left outside OUTPUT.partial: {left}"
+        if resume:
+            yield from self.go_on(scene, folder, "--resume")
+            return
         # A scene over an older output has --force itself.
         if not scene.over_old:
             plain = self.rerun(scene, folder)
@@ -40,11 +46,20 @@ class KillCase(scenes.Case):
                 yield f"a plain run afterwards: {plain.brief()}"
             if not is_free and set(os.listdir(folder)) != left:
                 yield f"a plain run changed what was left: {os.listdir(folder)}"
-        forced = self.rerun(scene, folder, *([] if scene.over_old else ["--force"]))
-        if forced.code != 0 or self.stage.state_of_output(scene, folder) != "complete":
-            yield f"a run with --force afterwards: {forced.brief()}"
-        if os.path.lexists(f"{folder}/out.partial"):
-            yield "OUTPUT.partial is left by a run with --force"
+        yield from self.go_on(scene, folder, "--force")
+
+    def go_on(self, scene, folder, option):
+        """What is wrong with a run that takes up, or clears up, what was left."""
+        left = set(os.listdir(folder))
+        is_done = self.stage.state_of_output(scene, folder) == "complete" and left == {"out"}
+        if is_done and option == "--resume" and not scene.over_old:
+            return  # there is nothing to go on with
+        options = {option, "--force"} if scene.over_old else {option}
+        done = self.rerun(scene._replace(over_old=False), folder, *sorted(options))
+        if done.code != 0 or self.stage.state_of_output(scene, folder) != "complete":
+            yield f"{options} afterwards: {done.brief()}"
+        if set(os.listdir(folder)) & scenes.BESIDE:
+            yield f"left after {options}: {os.listdir(folder)}"
 
 
 class Kills(KillCase):
@@ -56,14 +71,16 @@ class Kills(KillCase):
         for scene in which:
             n = self.stage.count(scene, kill.calls)
             faults = [kill._replace(at=at) for at in injection.places(n, most)]
+            before = "old" if scene.over_old else "absent"
+            for resume in WAYS:
 
-            def judge(_, folder, outcome, scene=scene):
-                if outcome.code != -signal.SIGKILL:
-                    yield "was not killed"
-                before = "old" if scene.over_old else "absent"
-                yield from self.after_kill(scene, folder, {before, "complete", *states})
+                def judge(_, folder, outcome, scene=scene, before=before, resume=resume):
+                    if outcome.code != -signal.SIGKILL:
+                        yield "was not killed"
+                    states_of_kill = {before, "complete", *states}
+                    yield from self.after_kill(scene, folder, states_of_kill, resume)
 
-            self.strike(scene, faults, judge)
+                self.strike(scene, faults, judge)
 
     def test_before_each_change(self):
         kill = injection.Fault(CHANGES, how="before", value=signal.SIGKILL)
@@ -89,23 +106,24 @@ class Kills(KillCase):
             n = self.stage.count(scene, CHANGES)
             faults = [
                 injection.Fault(CHANGES, at=at, how="before", value=number)
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+                for number in STOPPING
                 for at in injection.places(n, 2 if injection.SANITIZED else 8)
             ]
 
             def judge(fault, folder, outcome, scene=scene):
-                codes = {128 + fault.value, 0}
+                # The last changes come after the point from which there is no way back.
+                codes = {128 + fault.value} if fault.at == 1 else {128 + fault.value, 0}
                 yield from self.stage.complaints(scene, folder, outcome, codes, ["interrupted"])
 
             self.strike(scene, faults, judge)
 
     def test_second_signal_kills(self):
-        fault = injection.Fault("pwrite", at=1, every=1, how="before", value=signal.SIGINT)
+        fault = injection.Fault(CHANGES, at=4, every=1, how="before", value=signal.SIGINT)
 
         def judge(_, folder, outcome):
             if outcome.code != -signal.SIGINT or outcome.n_struck != 2:
                 yield f"exit {outcome.code} after {outcome.n_struck} signals"
-            yield from self.after_kill(WRITERS[0], folder, {"absent"})
+            yield from self.after_kill(WRITERS[0], folder, {"absent"}, False)
 
         self.strike(WRITERS[0], [fault], judge)
 
@@ -139,13 +157,14 @@ class KillsAtRandomTimes(KillCase):
                 seconds.append(time.monotonic() - start)
         return min(seconds)
 
-    def kill_once(self, scene, seconds):
+    def kill_once(self, scene, seconds, resume):
         with self.stage.folder(scene) as folder:
             process = injection.Process(scene.args(), folder, injection.Fault(""))
             time.sleep(seconds)
             process.popen.kill()
             outcome = process.result()
-            return outcome.code, list(self.after_kill(scene, folder, {"absent", "complete"}))
+            found = list(self.after_kill(scene, folder, {"absent", "complete"}, resume))
+            return outcome.code, found
 
     def test_random_times(self):
         source = random.Random(injection.SEED)
@@ -154,7 +173,7 @@ class KillsAtRandomTimes(KillCase):
             longest, n_killed, n_runs = self.seconds_of(scene), 0, 0
             while n_killed < n_each:
                 seconds = source.uniform(0, longest)
-                code, found = self.kill_once(scene, seconds)
+                code, found = self.kill_once(scene, seconds, injection.RESUME)
                 self.assertFalse(found, f"{scene.name}, after {seconds} s: {found}")
                 n_killed += code == -signal.SIGKILL
                 n_runs += 1
@@ -162,4 +181,6 @@ class KillsAtRandomTimes(KillCase):
 
 
 if __name__ == "__main__":
+    for stopping in STOPPING:  # in the background they may be ignored, and would stay so
+        signal.signal(stopping, signal.SIG_DFL)
     tool.main()
