@@ -116,10 +116,10 @@ class ChangedInput(scenes.Case):
         n = self.stage.count(FOLDER, "pread")
         shards = [scenes.SHARD.format(part) for part in (1, 2, 3)]
         self.assertGreater(n, N_OPENED + 4)
-        for at in injection.places(n - N_OPENED, 3):
+        for at in (N_OPENED + 1, (N_OPENED + n) // 2, n):
             for change in CHANGES:
                 for shard in shards:
-                    self.run_with_change(FOLDER, N_OPENED + at, change, f"victims/{shard}")
+                    self.run_with_change(FOLDER, at, change, f"victims/{shard}")
 
 
 if __name__ == "__main__":
