@@ -77,11 +77,13 @@ class Process:
         self.report = Path(report.name)
         sanitizer = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), SANITIZER]))
         shim = {"LD_PRELOAD": SHIM, "ASAN_OPTIONS": sanitizer, "FAULT_REPORT": report.name}
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        environment = {**os.environ, **shim, **fault.environment()}
-        self.popen = subprocess.Popen(
-            [tool.PROGRAM, *args], cwd=cwd, env=environment, **{**streams, **options}
-        )
+        usual = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "env": {**os.environ, **shim, **fault.environment()},
+        }
+        self.popen = subprocess.Popen([tool.PROGRAM, *args], cwd=cwd, **{**usual, **options})
 
     def result(self):
         """What the run gave; subprocess.TimeoutExpired if it hangs."""

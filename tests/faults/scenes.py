@@ -1,4 +1,4 @@
-"""The runs that faults are put into: small inputs, their arguments, and what must hold after each."""
+"""The runs that faults are put into: small inputs, arguments, and what must hold after each."""
 
 import functools
 import os

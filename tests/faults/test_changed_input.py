@@ -18,7 +18,8 @@ LONE = [
     scenes.Scene("inspect a file", "inspect", "victim-fp8", options=("--stats", "--json")),
 ]
 FOLDER = scenes.Scene("convert a folder", "convert", "victims")
-N_OPENED = 8  # reads of FOLDER after which each of its files has been opened: index, headers, config
+# Reads of FOLDER after which all its files have been opened: of index, headers and config.
+N_OPENED = 8
 
 
 def cut_half(path):

@@ -19,8 +19,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")  # what a tmpfs gives room in
 FULL = os.strerror(errno.ENOSPC)
 NEEDED = re.compile(rb"needs about (\d+) bytes, but only \d+ are free there")
 N_SHARDS = 24
-# Each file takes whole pages of a disk, more than the bytes that are reckoned with beforehand: so the
-# disk may fill up after all.
+# Each file takes whole pages of a disk, more than the bytes that are reckoned with beforehand: so
+# the disk may fill up after all.
 MANY = scenes.Scene("convert many files", "convert", "many")
 LONE = scenes.Scene("convert a file", "convert", "wide.safetensors")
 BACK = scenes.Scene("dequant a folder", "dequant", "folder-fp8")
@@ -119,7 +119,8 @@ class Mounts(scenes.Case):
                         process.popen.send_signal(signal.SIGCONT)
                         outcome = process.result()
                     # A write into a page that is there already succeeds.
-                    self.check(scene, folder, outcome, {4} if at < n // 2 else {0, 4}, FULL)
+                    codes = {4} if at < n // 2 else {0, 4}
+                    self.check(scene, folder, outcome, codes, FULL)
 
     def test_no_more_names(self):
         """A file system that has room for bytes, but not for another file."""
@@ -141,7 +142,7 @@ class Mounts(scenes.Case):
                 self.assertEqual(os.listdir(folder), [])
 
     def test_writes_nowhere_else(self):
-        """With all but the output's folder read-only, no network, no home: it works all the same."""
+        """All but the output's folder is read-only, there is no network and no home: it works."""
         for scene in (LONE, BACK):
             with self.stage.folder(scene) as folder, mounted(folder, "size=16m"):
                 line = ["unshare", "--mount", "--net", sys.executable, __file__, "--alone", folder]

@@ -14,16 +14,16 @@ import scenes
 from support import tensors, tool
 
 SYMBOL = re.compile(r"^\s*U (\w+)", re.MULTILINE)
-# Calls of libc that may fail on account of the system and that shim.c does not stand in for. What
+# Calls of libc that may fail on account of the system and that shim.c does not stand in for. Who
 # begins to use one of them has to put it there.
 UNKNOWN = set(
-    """aligned_alloc64 copy_file_range creat dup dup2 dup3 fallocate fchmod fchmodat fchown fdatasync
-    fdopen fdopendir fopen fopen64 freopen fstatat64 fstatfs futimes getdelim getline lchown link
-    linkat lseek lstat memalign mkdir mknod mkostemp mkstemp mmap mremap msync open64 openat64
-    open_memstream opendir pipe pipe2 posix_fallocate pread64 preadv preadv2 pvalloc pwrite64 pwritev
-    pwritev2 read readdir readlinkat readv reallocarray remove rename rmdir scandir sendfile splice
-    statfs statvfs symlink symlinkat sync syncfs tmpfile truncate unlink utimensat utimes valloc
-    vasprintf __vasprintf_chk write writev""".split()
+    """__vasprintf_chk copy_file_range creat dup dup2 dup3 fallocate fchmod fchmodat fchown
+    fdatasync fdopen fdopendir fopen fopen64 freopen fstatat64 fstatfs futimes getdelim getline
+    lchown link linkat lseek lstat memalign mkdir mknod mkostemp mkstemp mmap mremap msync
+    open64 open_memstream openat64 opendir pipe pipe2 posix_fallocate pread64 preadv preadv2
+    pvalloc pwrite64 pwritev pwritev2 read readdir readlinkat readv reallocarray remove rename
+    rmdir scandir sendfile splice statfs statvfs symlink symlinkat sync syncfs tmpfile truncate
+    unlink utimensat utimes valloc vasprintf write writev""".split()
 )
 
 

@@ -1,5 +1,5 @@
-"""No leak and no byte that was never written, in memory or in the output: a few runs under valgrind,
-with the plain code and with AVX2. (valgrind of Debian 12 knows no AVX-512.)"""
+"""No leak and no byte that was never written, in memory or in the output: a few runs under
+valgrind, with the plain code and with AVX2 (that of Debian 12 knows no AVX-512)."""
 
 import os
 import shutil
