@@ -151,10 +151,12 @@ static fq_status write_config(const fq_session *session, fq_output *output, fq_e
     return status;
 }
 
-// Where there are several shards, or where there was an index.
+// Where there were several shards, so that a set that is left with one is still whole, or where
+// there was an index. Without tensors there is nothing to index: an empty weight_map is refused.
 static fq_status write_index(const fq_session *session, fq_output *output, fq_error *err) {
     const fq_input *input = &session->input;
-    if (session->plan.n_shards <= 1 && !input->index_name)
+    const bool is_wanted = input->checkpoint.n_shards > 1 || input->index_name;
+    if (!is_wanted || input->checkpoint.n_tensors == 0)
         return FQ_OK;
     char *text = NULL;
     size_t nbytes = 0;

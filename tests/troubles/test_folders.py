@@ -134,6 +134,24 @@ class Folders(tool.Case):
         self.convert(source)
         self.assertEqual(model.index_faults(self.dir / "out"), [])
 
+    def test_folder_without_tensors_gets_no_index(self):
+        content = {name: {} for name in shards(2)}
+        source = model.write_folder(self.dir / "in", content, {}, index=False)
+        self.convert(source)
+        self.assertAbsent(self.dir / "out" / model.INDEX)
+        self.fp8q("inspect", self.dir / "out")
+
+    def test_numbered_set_that_loses_a_shard_of_scales_is_whole(self):
+        weights, scales = shards(2)
+        content = {
+            weights: {"a.weight": codec.filled("F8_E4M3", (128, 128), b"\x38")},
+            scales: {"a.weight_scale_inv": codec.f32_tensor((1, 1), [1.0])},
+        }
+        source = model.write_folder(self.dir / "in", content, {}, index=False)
+        self.fp8q("dequant", source, "-o", self.dir / "out")
+        self.assertEqual(model.index_faults(self.dir / "out"), [])
+        self.fp8q("inspect", self.dir / "out")
+
     def test_numbered_set_must_be_complete(self):
         source = self.folder(3, index=False)
         gap = sorted(shards(3))[1]
