@@ -1,5 +1,7 @@
 // Any text as config.json: no fault of memory, and where it is accepted, quantization_config can be
 // put in, read, and taken out again with everything else as it was.
+//
+// Under test: formats/config_read.c formats/config_splice.c formats/config_quantization.c
 #include "formats/config.h"
 
 #include "fuzz.h"
@@ -41,15 +43,27 @@ static void check_same_model(const fq_model *a, const fq_model *b) {
     DEMAND(a->tie_word_embeddings == b->tie_word_embeddings);
 }
 
+// quantization_config is found where it was put, and says what it should.
+static void check_quantized(text quantized, const fq_quant_config *quant, fq_scale_format format) {
+    const char *found = NULL;
+    size_t n = 0;
+    fq_error err = {0};
+    DEMAND(quant->present && quant->has_block && strcmp(quant->fmt, "e4m3") == 0);
+    DEMAND(quant->ue8m0 == fq_scale_format_is_ue8m0(format));
+    DEMAND(strcmp(quant->method, "fp8") == 0);
+    DEMAND(strcmp(quant->scale_format, fq_scale_format_name(format)) == 0);
+    DEMAND(fq_config_find_quantization(&found, &n, quantized.bytes, quantized.n, &err) == FQ_OK);
+    DEMAND(found && n > 2 && found[0] == '{' && found[n - 1] == '}');
+}
+
 static void check_edits(fq_arena *arena, text config, const fq_model *model) {
-    static const char *const modules[] = {"lm_head", "model.layers.0.mlp.gate"};
-    const fq_plan plan = {
-        .scale_format = FQ_SCALE_POW2, .modules_to_not_convert = modules, .n_modules = 2};
+    static const char *const modules[] = {"lm_head", "model.\"layers\".0.\x01\xC3\xA9.gate"};
+    const fq_plan plan = {.scale_format = (fq_scale_format)(config.n % FQ_SCALE_FORMAT_COUNT),
+                          .modules_to_not_convert = modules,
+                          .n_modules = config.n / FQ_SCALE_FORMAT_COUNT % 3};
     text quantized = with(config, &plan), plain = without(config), back = without(quantized);
     const fq_model quantized_model = read_text(arena, quantized);
-    const fq_quant_config *quant = &quantized_model.quant;
-    DEMAND(quant->present && quant->ue8m0 && quant->has_block);
-    DEMAND(strcmp(quant->method, "fp8") == 0 && strcmp(quant->scale_format, "pow2") == 0);
+    check_quantized(quantized, &quantized_model.quant, plan.scale_format);
     check_same_model(model, &quantized_model);
     const fq_model plain_model = read_text(arena, plain);
     DEMAND(!plain_model.quant.present);

@@ -1,5 +1,7 @@
 // Any text as an index: no fault of memory, no path out of the folder, and one that was accepted
 // fits the shards that it describes and reads the same when written anew.
+//
+// Under test: formats/index_read.c formats/index_check.c formats/index_write.c
 #include "formats/index_check.h"
 #include "formats/output.h"
 
@@ -27,7 +29,8 @@ static void make_shards(fq_plan *plan, const fq_index *index, fq_arena *arena) {
     }
 }
 
-static void check_fits(const fq_index *index, const fq_plan *plan, fq_arena *arena) {
+// The index fits its shards, and no longer where one of them lacks its last tensor.
+static void check_fits(const fq_index *index, const fq_plan *plan, bool spoil, fq_arena *arena) {
     memory_source source = memory_source_of("S", "", 0);
     fq_messages faults = {0}, warnings = {0};
     const fq_tensor *duplicate = NULL;
@@ -39,9 +42,11 @@ static void check_fits(const fq_index *index, const fq_plan *plan, fq_arena *are
         checkpoint.shards[i] = plan->shards[i].layout;
         checkpoint.shards[i].source = &source.source;
     }
+    if (spoil)
+        checkpoint.shards[index->entries[0].shard].n_tensors--;
     DEMAND(fq_checkpoint_index(&checkpoint, arena, &duplicate, &err) == FQ_OK && !duplicate);
     fq_index_check(index, &checkpoint, "F", &faults, &warnings);
-    DEMAND(faults.n == 0 && warnings.n <= 1); // total_size
+    DEMAND(spoil ? faults.n == 1 : faults.n == 0 && warnings.n <= 1); // total_size
     fq_messages_free(&faults);
     fq_messages_free(&warnings);
 }
@@ -85,7 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (index.n_entries > 0) {
         make_shards(&plan, &index, &arena);
-        check_fits(&index, &plan, &arena);
+        check_fits(&index, &plan, false, &arena);
+        check_fits(&index, &plan, true, &arena);
         check_written(&index, &plan, &arena);
     }
     fq_messages_free(&faults);

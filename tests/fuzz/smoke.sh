@@ -1,27 +1,33 @@
-#!/bin/sh
-# Runs every fuzz target for a few seconds, from the seeds in its corpus folder if there is one.
+#!/usr/bin/env bash
+# Runs every fuzz target for some seconds from the seeds in its corpus folder, as many at a time as
+# there are cores. An input that fails is left in BUILD.
 #
-# Usage: tests/fuzz/smoke.sh BUILD_FOLDER SECONDS
+#     tests/fuzz/smoke.sh BUILD SECONDS
 set -eu
-build=$1 seconds=$2
-seeds=$(cd "$(dirname "$0")" && pwd)/corpus
-work=$(mktemp -d)
+build=$(realpath "$1") seconds=$2
+here=$(cd "$(dirname "$0")" && pwd)
+[ -w /dev/shm ] && : "${TMPDIR:=/dev/shm}" # fuzz_convert syncs files
+work=$(TMPDIR=${TMPDIR:-/tmp} mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export build seconds here work
 
-n=0
-for target in "$build"/tests/fuzz/fuzz_*; do
-    if [ ! -f "$target" ] || [ ! -x "$target" ]; then continue; fi
+run() {
+    local target=$1 name
     name=$(basename "$target")
     mkdir "$work/$name"
-    set -- "$work/$name"
-    [ -d "$seeds/${name#fuzz_}" ] && set -- "$@" "$seeds/${name#fuzz_}"
-    "$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -verbosity=0 \
-        -print_final_stats=1 -artifact_prefix="$build/" "$@" >"$work/log" 2>&1 || {
-        cat "$work/log"
+    cd "$work"
+    if TMPDIR=$work "$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=20 \
+        -verbosity=0 -print_final_stats=1 -artifact_prefix="$build/$name-" \
+        -dict="$here/words.dict" "$work/$name" "$here/corpus/${name#fuzz_}" >"$name.log" 2>&1; then
+        echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$name.log") runs"
+    else
+        cat "$name.log"
         echo "$name: failed; the input is in $build"
-        exit 1
-    }
-    echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log") runs"
-    n=$((n + 1))
-done
-[ "$n" -gt 0 ] || { echo "no fuzz targets in $build"; exit 1; }
+        return 1
+    fi
+}
+export -f run
+
+targets=("$build"/tests/fuzz/fuzz_*)
+[ -x "${targets[0]}" ] || { echo "no fuzz targets in $build"; exit 1; }
+printf '%s\0' "${targets[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'run "$1"' run
