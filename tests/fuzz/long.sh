@@ -13,8 +13,8 @@ shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 work=$build/fuzzing
-if [ -w /dev/shm ]; then : "${TMPDIR:=/dev/shm}"; fi # fuzz_convert syncs files
-TMPDIR=$(mktemp -d)
+[ -w /dev/shm ] && memory=/dev/shm || memory=/tmp # fuzz_convert syncs files
+TMPDIR=$(mktemp -d "${TMPDIR:-$memory}/fuzz-XXXXXX")
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 TIMEFORMAT='%U %S'

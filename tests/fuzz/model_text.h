@@ -7,9 +7,9 @@
 //     X.weight BF16 128x256
 //     X.bias F32 128 0000c07f
 //
-// A shard is lines NAME DTYPE SHAPE [HEX], the bytes that its data repeat; offsets and the length
-// of the header are made right. One that starts with { is a header as it stands, with data to its
-// last offset; one that starts with < is a whole file.
+// A shard is lines NAME DTYPE SHAPE [HEX], SHAPE without digits for a scalar, HEX the bytes that
+// the data repeat; offsets and the length of the header are made right. One that starts with { is a
+// header as it stands, with data to its last offset; one that starts with < is a whole file.
 #ifndef FQ_TESTS_MODEL_TEXT_H
 #define FQ_TESTS_MODEL_TEXT_H
 

@@ -6,8 +6,8 @@
 set -eu
 build=$(realpath "$1") seconds=$2
 here=$(cd "$(dirname "$0")" && pwd)
-[ -w /dev/shm ] && : "${TMPDIR:=/dev/shm}" # fuzz_convert syncs files
-work=$(TMPDIR=${TMPDIR:-/tmp} mktemp -d)
+[ -w /dev/shm ] && memory=/dev/shm || memory=/tmp # fuzz_convert syncs files
+work=$(mktemp -d "${TMPDIR:-$memory}/fuzz-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export build seconds here work
 
