@@ -184,16 +184,21 @@ static void check_fmt(const pairer *p) {
                           "weights are, or start from another checkpoint");
 }
 
+// True for a tensor of a format that is not read.
+static bool refuse_foreign(pairer *p, const fq_tensor *tensor) {
+    const char *foreign = fq_foreign_format(p->checkpoint, tensor);
+    if (foreign)
+        add_fault_on(p, FOREIGN, tensor, "is ", foreign,
+                     ", which is not read; start from an unquantized or a block-scaled FP8 "
+                     "checkpoint");
+    return foreign != NULL;
+}
+
 static void pair_all(pairer *p) {
-    const fq_checkpoint *checkpoint = p->checkpoint;
-    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        const fq_tensor *tensor = checkpoint->by_name[i];
-        const char *foreign = fq_foreign_format(checkpoint, tensor);
-        if (foreign)
-            add_fault_on(p, FOREIGN, tensor, "is ", foreign,
-                         ", which is not read; start from an unquantized or a block-scaled FP8 "
-                         "checkpoint");
-        else if (tensor->dtype == FQ_F8_E4M3 && !fq_is_scale_name(tensor->name))
+    for (size_t i = 0; i < p->checkpoint->n_tensors; i++) {
+        const fq_tensor *tensor = p->checkpoint->by_name[i];
+        if (!refuse_foreign(p, tensor) && tensor->dtype == FQ_F8_E4M3 &&
+            !fq_is_scale_name(tensor->name))
             pair_weight(p, i);
     }
 }
@@ -241,12 +246,13 @@ fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *
     return status;
 }
 
-fq_status fq_pair_find_orphans(const fq_checkpoint *checkpoint, fq_messages *faults,
-                               fq_error *err) {
+fq_status fq_pair_nothing(const fq_checkpoint *checkpoint, fq_messages *faults, fq_error *err) {
     fq_arena scratch = {0};
     pairer p;
     const fq_status status = start(&p, &scratch, checkpoint, faults, err);
     if (!status) {
+        for (size_t i = 0; i < checkpoint->n_tensors; i++)
+            refuse_foreign(&p, checkpoint->by_name[i]);
         check_orphans(&p);
         count_unlisted(&p);
     }

@@ -29,9 +29,10 @@ typedef struct fq_pairing {
 fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *checkpoint,
                          const fq_quant_config *quant, fq_messages *faults, fq_error *err);
 
-// Lists the scales of a checkpoint without FP8 weights, which have nothing to scale, as
-// fq_pair_scales lists orphans. FQ_DEVICE when out of memory.
-fq_status fq_pair_find_orphans(const fq_checkpoint *checkpoint, fq_messages *faults, fq_error *err);
+// For a checkpoint without FP8 weights, lists as fq_pair_scales does what must not be in it:
+// scales, which have nothing to scale, and tensors of formats that are not read. FQ_DEVICE when out
+// of memory.
+fq_status fq_pair_nothing(const fq_checkpoint *checkpoint, fq_messages *faults, fq_error *err);
 
 // True for names that only scales of weights have: `…weight_scale_inv`, `…weight_scale`.
 bool fq_is_scale_name(const char *name);

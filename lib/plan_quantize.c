@@ -186,7 +186,7 @@ fq_status fq_plan_quantize(fq_plan *out, const fq_checkpoint *checkpoint, const 
     out->shards = fq_arena_array(&out->arena, checkpoint->n_shards, sizeof *out->shards);
     if (!out->shards)
         return fq_fail_memory(err);
-    fq_status status = fq_pair_find_orphans(checkpoint, faults, err);
+    fq_status status = fq_pair_nothing(checkpoint, faults, err);
     if (!status)
         status = fq_policy_decide(&planner.policy, &out->arena, checkpoint, model, &options->policy,
                                   faults, warnings, err);
