@@ -29,7 +29,6 @@ static const char *const allowed_words[] = {
     "--experts=keep",
     "--on-nonfinite=keep",
     "--amax-floor=0",
-    "--amax-floor=1",
     "--dtype=f16",
     "--dtype=f32",
     "--dry-run",
