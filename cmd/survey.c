@@ -13,11 +13,7 @@
 typedef enum claim { CLAIM_NONE, CLAIM_F32, CLAIM_POW2 } claim;
 
 static const char *metadata_value(const fq_shard *shard, const char *key) {
-    for (size_t i = 0; i < shard->n_metadata; i++) {
-        if (strcmp(shard->metadata[i].key, key) == 0)
-            return shard->metadata[i].value;
-    }
-    return NULL;
+    return fq_metadata_find(shard->metadata, shard->n_metadata, key);
 }
 
 // Engines go by the config; a lone file has the metadata of fp8q alone.

@@ -26,3 +26,7 @@ fq_status fq_backend_find(const fq_backend **out, const char *device, fq_error *
     return fq_fail(err, FQ_USAGE,
                    "--device %s: no such device; use auto, cpu, cuda or cuda:N[,M...]", device);
 }
+
+const fq_checker *fq_checker_find(const fq_backend *backend) {
+    return backend == &fq_cpu_backend ? &fq_cpu_checker : NULL;
+}

@@ -1,4 +1,5 @@
 // Plans convert: policy's decisions turned into targets and steps, shard by shard.
+#include "fp8.h"
 #include "pairing.h"
 #include "plan.h"
 #include "plan_build.h"
@@ -13,6 +14,7 @@ typedef struct quantize_planner {
     fq_policy policy;
     fq_shard_draft draft;
     const char *source_dtypes; // of the weights to quantize, for the metadata
+    const char *amax_floor;    // for the metadata; NULL if it is the default
 } quantize_planner;
 
 static bool is_float8(fq_dtype dtype) {
@@ -142,6 +144,15 @@ static fq_status name_source_dtypes(quantize_planner *p, fq_error *err) {
     return p->source_dtypes ? FQ_OK : fq_fail_memory(err);
 }
 
+// Whoever computes the scales anew needs it. Nine digits give the same FP32 value back.
+static fq_status name_amax_floor(quantize_planner *p, fq_error *err) {
+    const float floor = p->options->amax_floor;
+    if (floor == FQ_DEFAULT_AMAX_FLOOR)
+        return FQ_OK;
+    p->amax_floor = fq_arena_printf(&p->plan->arena, "%.9g", (double)floor);
+    return p->amax_floor ? FQ_OK : fq_fail_memory(err);
+}
+
 // The source's metadata, with what fp8q adds in the place of older entries of its own.
 static fq_status make_metadata(quantize_planner *p, const fq_shard *source, fq_metadata **out,
                                size_t *n, fq_error *err) {
@@ -150,13 +161,14 @@ static fq_status make_metadata(quantize_planner *p, const fq_shard *source, fq_m
         {"fp8q.scale_format", fq_scale_format_name(p->options->scale_format)},
         {"fp8q.source_dtype", p->source_dtypes},
         {"fp8q.version", p->options->version},
+        {"fp8q.amax_floor", p->amax_floor},
     };
-    const size_t n_added = sizeof added / sizeof added[0];
+    const size_t n_added = sizeof added / sizeof added[0] - (p->amax_floor == NULL);
     *out = fq_arena_array(&p->plan->arena, source->n_metadata + n_added, sizeof **out);
     if (!*out)
         return fq_fail_memory(err);
     *n = fq_metadata_without_fp8q(*out, source->metadata, source->n_metadata);
-    memcpy(*out + *n, added, sizeof added);
+    memcpy(*out + *n, added, n_added * sizeof *added);
     *n += n_added;
     fq_metadata_sort(*out, *n);
     return FQ_OK;
@@ -192,6 +204,8 @@ fq_status fq_plan_quantize(fq_plan *out, const fq_checkpoint *checkpoint, const 
                                   faults, warnings, err);
     if (!status)
         status = name_source_dtypes(&planner, err);
+    if (!status)
+        status = name_amax_floor(&planner, err);
     for (size_t i = 0; i < checkpoint->n_shards && !status; i++)
         status = add_shard(&planner, &checkpoint->shards[i], err);
     out->modules_to_not_convert = planner.policy.modules_to_not_convert;

@@ -91,6 +91,14 @@ bool fq_tensor_nbytes(uint64_t *out, fq_dtype dtype, const uint64_t *shape, uint
     return true;
 }
 
+const char *fq_metadata_find(const fq_metadata *entries, size_t n, const char *key) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(entries[i].key, key) == 0)
+            return entries[i].value;
+    }
+    return NULL;
+}
+
 size_t fq_metadata_without_fp8q(fq_metadata *out, const fq_metadata *entries, size_t n) {
     size_t n_kept = 0;
     for (size_t i = 0; i < n; i++) {

@@ -87,6 +87,9 @@ typedef struct fq_metadata {
     const char *value;
 } fq_metadata;
 
+// The value under key, or NULL.
+const char *fq_metadata_find(const fq_metadata *entries, size_t n, const char *key);
+
 // Copies entries to out ([n] at most), those of fp8q itself aside (keys "fp8q.…" and
 // "quantization_config"); returns how many were copied.
 size_t fq_metadata_without_fp8q(fq_metadata *out, const fq_metadata *entries, size_t n);

@@ -1,4 +1,5 @@
-// Quantize and dequantize with AVX2 and F16C. Ends of blocks are left to the plain variant.
+// Quantize, dequantize and compare with AVX2 and F16C. Ends of blocks are left to the plain
+// variant.
 #include "kernels/cpu/steps.h"
 
 #include <immintrin.h>
@@ -322,10 +323,87 @@ static void decode_f32(const fq_cpu_decode *row, fq_dequantize_counts *counts) {
     decode(FQ_CPU_F32, row, counts);
 }
 
+// A block's lanes, four in each register.
+typedef struct error_lanes {
+    __m256d error2[4], weight2[4];
+    __m256 max_abs;
+} error_lanes;
+
+// Adds the square of each of x to two registers of lanes.
+FQ_CPU_INLINE void add_squares(__m256d *lanes, __m256 x) {
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    lanes[0] = _mm256_add_pd(lanes[0], _mm256_mul_pd(low, low));
+    lanes[1] = _mm256_add_pd(lanes[1], _mm256_mul_pd(high, high));
+}
+
+// N_32 codes and the weights that they stand for; half: which half of the lanes is theirs.
+FQ_CPU_INLINE void compare_8(error_lanes *lanes, int half, __m128i codes, __m256 weights,
+                             __m256 scale) {
+    const __m128i nan = _mm_set1_epi8(FQ_E4M3_NAN_CODE);
+    const __m128i is_nan = _mm_cmpeq_epi8(_mm_and_si128(codes, nan), nan);
+    const __m256 stored = product(_mm_andnot_si128(is_nan, codes), scale);
+    const __m256 errors = _mm256_sub_ps(stored, weights);
+    lanes->max_abs = _mm256_max_ps(lanes->max_abs, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), errors));
+    add_squares(lanes->error2 + 2 * half, errors);
+    add_squares(lanes->weight2 + 2 * half, weights);
+}
+
+FQ_CPU_INLINE void compare_16(fq_cpu_float type, error_lanes *lanes, const uint8_t *codes,
+                              const void *source, size_t i, __m256 scale) {
+    const __m128i both = _mm_loadu_si128((const void *)codes);
+    compare_8(lanes, 0, both, load(type, source, i), scale);
+    compare_8(lanes, 1, _mm_srli_si128(both, N_32), load(type, source, i + N_32), scale);
+}
+
+FQ_CPU_INLINE void compare_block(fq_cpu_float type, const fq_cpu_compare *row, size_t i, size_t n,
+                                 __m256 scale, fq_cpu_errors *errors) {
+    error_lanes lanes = {.max_abs = _mm256_setzero_ps()};
+    for (int k = 0; k < 4; k++) {
+        lanes.error2[k] = _mm256_loadu_pd(errors->error2 + 4 * k);
+        lanes.weight2[k] = _mm256_loadu_pd(errors->weight2 + 4 * k);
+    }
+    const size_t whole = n - n % N_16;
+    for (size_t k = 0; k < whole; k += N_16)
+        compare_16(type, &lanes, row->codes + i + k, row->source, i + k, scale);
+    if (whole < n) { // zeros behind the end change nothing
+        uint8_t codes[N_16] = {0};
+        float source[N_16] = {0};
+        const size_t size = fq_cpu_float_size(type);
+        memcpy(codes, row->codes + i + whole, n - whole);
+        memcpy(source, (const char *)row->source + (i + whole) * size, (n - whole) * size);
+        compare_16(type, &lanes, codes, source, 0, scale);
+    }
+    float max_abs[N_32];
+    _mm256_storeu_ps(max_abs, lanes.max_abs);
+    for (int k = 0; k < N_32; k++)
+        errors->max_abs = max_abs[k] > errors->max_abs ? max_abs[k] : errors->max_abs;
+    for (int k = 0; k < 4; k++) {
+        _mm256_storeu_pd(errors->error2 + 4 * k, lanes.error2[k]);
+        _mm256_storeu_pd(errors->weight2 + 4 * k, lanes.weight2[k]);
+    }
+}
+
+FQ_CPU_INLINE void compare(fq_cpu_float type, const fq_cpu_compare *row) {
+    const float *scale = row->scales;
+    fq_cpu_errors *errors = row->errors;
+    for (size_t i = 0, n = 0; i < row->cols; i += n, scale++, errors++) {
+        n = fq_cpu_least(row->block_cols, row->cols - i);
+        compare_block(type, row, i, n, _mm256_set1_ps(*scale), errors);
+    }
+}
+
+static void compare_bf16(const fq_cpu_compare *row) { compare(FQ_CPU_BF16, row); }
+
+static void compare_f16(const fq_cpu_compare *row) { compare(FQ_CPU_F16, row); }
+
+static void compare_f32(const fq_cpu_compare *row) { compare(FQ_CPU_F32, row); }
+
 const fq_cpu_variant fq_cpu_avx2 = {
     .name = "avx2",
     .title = "AVX2",
     .amax = {amax_16, amax_16, amax_32},
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
+    .compare = {compare_bf16, compare_f16, compare_f32},
 };

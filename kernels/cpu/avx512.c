@@ -1,4 +1,4 @@
-// Quantize and dequantize with AVX-512 (F, BW, VL). Ends of blocks are done under a mask.
+// Quantize, dequantize and compare with AVX-512 (F, BW, VL). Ends of blocks are done under a mask.
 #include "kernels/cpu/steps.h"
 
 #include <immintrin.h>
@@ -286,10 +286,73 @@ static void decode_f32(const fq_cpu_decode *row, fq_dequantize_counts *counts) {
     decode(FQ_CPU_F32, row, counts);
 }
 
+// A block's lanes: its first eight in [0].
+typedef struct error_lanes {
+    __m512d error2[2], weight2[2];
+    __m512 max_abs;
+} error_lanes;
+
+// Adds the square of each of x to the lanes. The product of two FP32 values is exact in FP64, so
+// that fusing it with the sum rounds as often as not.
+FQ_CPU_INLINE void add_squares(__m512d lanes[2], __m512 x) {
+    const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    const __m512d high =
+        _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)));
+    lanes[0] = _mm512_fmadd_pd(low, low, lanes[0]);
+    lanes[1] = _mm512_fmadd_pd(high, high, lanes[1]);
+}
+
+// 16 codes and the weights that they stand for; zeros behind the end of a block change nothing.
+FQ_CPU_INLINE void compare_16(error_lanes *lanes, __m128i codes, __m512 weights, __m512 scale) {
+    const __m128i nan = _mm_set1_epi8(FQ_E4M3_NAN_CODE);
+    const __mmask16 is_number = _mm_cmpneq_epi8_mask(_mm_and_si128(codes, nan), nan);
+    const __m512 stored = _mm512_maskz_mov_ps(is_number, product(codes, scale));
+    const __m512 errors = _mm512_sub_ps(stored, weights);
+    lanes->max_abs = _mm512_max_ps(lanes->max_abs, _mm512_abs_ps(errors));
+    add_squares(lanes->error2, errors);
+    add_squares(lanes->weight2, weights);
+}
+
+FQ_CPU_INLINE void compare_block(fq_cpu_float type, const fq_cpu_compare *row, size_t i, size_t n,
+                                 __m512 scale, fq_cpu_errors *errors) {
+    error_lanes lanes = {.max_abs = _mm512_setzero_ps()};
+    for (int half = 0; half < 2; half++) {
+        lanes.error2[half] = _mm512_loadu_pd(errors->error2 + 8 * half);
+        lanes.weight2[half] = _mm512_loadu_pd(errors->weight2 + 8 * half);
+    }
+    for (size_t k = 0; k < n; k += N_32) {
+        const __mmask16 mask = first_16(n - k);
+        const __m128i codes = _mm_maskz_loadu_epi8(mask, row->codes + i + k);
+        compare_16(&lanes, codes, load(type, row->source, i + k, mask), scale);
+    }
+    for (int half = 0; half < 2; half++) {
+        _mm512_storeu_pd(errors->error2 + 8 * half, lanes.error2[half]);
+        _mm512_storeu_pd(errors->weight2 + 8 * half, lanes.weight2[half]);
+    }
+    const float max_abs = _mm512_reduce_max_ps(lanes.max_abs);
+    errors->max_abs = max_abs > errors->max_abs ? max_abs : errors->max_abs;
+}
+
+FQ_CPU_INLINE void compare(fq_cpu_float type, const fq_cpu_compare *row) {
+    const float *scale = row->scales;
+    fq_cpu_errors *errors = row->errors;
+    for (size_t i = 0, n = 0; i < row->cols; i += n, scale++, errors++) {
+        n = fq_cpu_least(row->block_cols, row->cols - i);
+        compare_block(type, row, i, n, _mm512_set1_ps(*scale), errors);
+    }
+}
+
+static void compare_bf16(const fq_cpu_compare *row) { compare(FQ_CPU_BF16, row); }
+
+static void compare_f16(const fq_cpu_compare *row) { compare(FQ_CPU_F16, row); }
+
+static void compare_f32(const fq_cpu_compare *row) { compare(FQ_CPU_F32, row); }
+
 const fq_cpu_variant fq_cpu_avx512 = {
     .name = "avx512",
     .title = "AVX-512",
     .amax = {amax_16, amax_16, amax_32},
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
+    .compare = {compare_bf16, compare_f16, compare_f32},
 };

@@ -84,6 +84,14 @@ static fq_status dequantize(fq_device *device, uint32_t lane, const fq_dequantiz
     return FQ_OK;
 }
 
+static fq_status compare(fq_device *device, uint32_t lane, const fq_compare_job *job,
+                         fq_error *err) {
+    (void)lane, (void)err;
+    assert(lane < device->n_lanes);
+    fq_cpu_compare_job(device->variant, device->steps, job);
+    return FQ_OK;
+}
+
 static fq_status wait(fq_device *device, uint32_t lane, fq_error *err) {
     (void)device, (void)lane, (void)err;
     assert(lane < device->n_lanes);
@@ -103,3 +111,5 @@ const fq_backend fq_cpu_backend = {
     .wait = wait,
     .describe = describe,
 };
+
+const fq_checker fq_cpu_checker = {.compare = compare};

@@ -2,11 +2,12 @@
 #ifndef FQ_KERNELS_CPU_BACKEND_H
 #define FQ_KERNELS_CPU_BACKEND_H
 
-#include "lib/backend.h"
+#include "lib/checker.h"
 
 // Computes in the thread that calls, so lanes are as parallel as their callers; never fails once
 // open. The environment variable FP8Q_CPU names a variant to use instead of the fastest: "plain",
 // "avx2", "avx512", "neon"; FQ_USAGE from open if this machine does not run it.
 extern const fq_backend fq_cpu_backend;
+extern const fq_checker fq_cpu_checker;
 
 #endif

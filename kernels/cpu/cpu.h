@@ -2,7 +2,7 @@
 #ifndef FQ_KERNELS_CPU_H
 #define FQ_KERNELS_CPU_H
 
-#include "lib/backend.h"
+#include "lib/checker.h"
 #include "lib/fp8.h"
 
 // One body of code, made into a function for each dtype: the dtype is a constant after inlining.
@@ -39,6 +39,22 @@ typedef struct fq_cpu_decode {
     const float *scales; // [ceil(cols / block_cols)], finite and not negative
 } fq_cpu_decode;
 
+// A block's sums, lane by lane, as checker.h defines them.
+typedef struct fq_cpu_errors {
+    double error2[FQ_COMPARE_LANES], weight2[FQ_COMPARE_LANES];
+    float max_abs;
+} fq_cpu_errors;
+
+// A row of codes to hold against the row that they stand for. Nothing is owned.
+typedef struct fq_cpu_compare {
+    const uint8_t *codes; // [cols]
+    const void *source;   // [cols] of the function's dtype
+    size_t cols;
+    size_t block_cols;
+    const float *scales;   // [ceil(cols / block_cols)], finite and not negative
+    fq_cpu_errors *errors; // [ceil(cols / block_cols)]: what the row adds to
+} fq_cpu_compare;
+
 // Raises amax[j] to the greatest magnitude among the elements of a row's block j: its bits without
 // the sign, in the dtype's own encoding. They order like the values, Inf and NaN above all others.
 // row: [cols] of the function's dtype; amax: [ceil(cols / block_cols)].
@@ -52,6 +68,11 @@ typedef void fq_cpu_encode_fn(const fq_cpu_encode *row, fq_quantize_counts *coun
 // Only the plain variant takes a row in which some 448 × scale is over the greatest finite value.
 typedef void fq_cpu_decode_fn(const fq_cpu_decode *row, fq_dequantize_counts *counts);
 
+// Adds a row to the sums of its blocks.
+// Only the plain variant takes a row with NaN or Inf in source, or in which some 448 × scale is
+// over the greatest finite value.
+typedef void fq_cpu_compare_fn(const fq_cpu_compare *row);
+
 // Every entry is there; all variants give the same bits.
 typedef struct fq_cpu_variant {
     const char *name;  // in the environment variable FP8Q_CPU
@@ -59,6 +80,7 @@ typedef struct fq_cpu_variant {
     fq_cpu_amax_fn *amax[FQ_CPU_N_FLOATS];
     fq_cpu_encode_fn *encode[FQ_CPU_N_FLOATS];
     fq_cpu_decode_fn *decode[FQ_CPU_N_FLOATS];
+    fq_cpu_compare_fn *compare[FQ_CPU_N_FLOATS];
 } fq_cpu_variant;
 
 extern const fq_cpu_variant fq_cpu_plain; // the specification, built for every processor
@@ -76,6 +98,10 @@ size_t fq_cpu_variants(const fq_cpu_variant *out[FQ_CPU_MAX_VARIANTS]);
 void fq_cpu_quantize(const fq_cpu_variant *variant, const fq_cpu_steps *steps,
                      const fq_quantize_job *job);
 void fq_cpu_dequantize(const fq_cpu_variant *variant, const fq_dequantize_job *job);
+
+// Does the whole of a job, as checker.h says.
+void fq_cpu_compare_job(const fq_cpu_variant *variant, const fq_cpu_steps *steps,
+                        const fq_compare_job *job);
 
 // The index of a dtype that fq_dtype_is_source.
 static inline fq_cpu_float fq_cpu_float_of_dtype(fq_dtype dtype) {

@@ -1,4 +1,4 @@
-// Quantize and dequantize with NEON. Ends of blocks are left to the plain variant.
+// Quantize, dequantize and compare with NEON. Ends of blocks are left to the plain variant.
 #include "kernels/cpu/steps.h"
 
 #include <arm_neon.h>
@@ -284,10 +284,83 @@ static void decode_f32(const fq_cpu_decode *row, fq_dequantize_counts *counts) {
     decode(FQ_CPU_F32, row, counts);
 }
 
+// A block's lanes, two in each register.
+typedef struct error_lanes {
+    float64x2_t error2[8], weight2[8];
+    float32x4_t max_abs;
+} error_lanes;
+
+// Adds the square of each of x to two registers of lanes. The product of two FP32 values is exact
+// in FP64, so that fusing it with the sum rounds as often as not.
+FQ_CPU_INLINE void add_squares(float64x2_t *lanes, float32x4_t x) {
+    const float64x2_t low = vcvt_f64_f32(vget_low_f32(x)), high = vcvt_high_f64_f32(x);
+    lanes[0] = vfmaq_f64(lanes[0], low, low);
+    lanes[1] = vfmaq_f64(lanes[1], high, high);
+}
+
+// N_8 codes and the weights that they stand for.
+FQ_CPU_INLINE void compare_16(fq_cpu_float type, error_lanes *lanes, const uint8_t *codes,
+                              const void *source, size_t i, float32x4_t scale) {
+    const uint8x16_t code = vld1q_u8(codes), nan = vdupq_n_u8(FQ_E4M3_NAN_CODE);
+    const uint8x16_t numbers = vbicq_u8(code, vceqq_u8(vandq_u8(code, nan), nan));
+    const uint16x8_t low = vmovl_u8(vget_low_u8(numbers)), high = vmovl_high_u8(numbers);
+    const uint16x4_t parts[4] = {vget_low_u16(low), vget_high_u16(low), vget_low_u16(high),
+                                 vget_high_u16(high)};
+    for (size_t k = 0; k < 4; k++) {
+        const float32x4_t weights = load(type, source, i + k * N_32);
+        const float32x4_t errors = vsubq_f32(product(parts[k], scale), weights);
+        lanes->max_abs = vmaxq_f32(lanes->max_abs, vabsq_f32(errors));
+        add_squares(lanes->error2 + 2 * k, errors);
+        add_squares(lanes->weight2 + 2 * k, weights);
+    }
+}
+
+FQ_CPU_INLINE void compare_block(fq_cpu_float type, const fq_cpu_compare *row, size_t i, size_t n,
+                                 float32x4_t scale, fq_cpu_errors *errors) {
+    error_lanes lanes = {.max_abs = vdupq_n_f32(0)};
+    for (int k = 0; k < 8; k++) {
+        lanes.error2[k] = vld1q_f64(errors->error2 + 2 * k);
+        lanes.weight2[k] = vld1q_f64(errors->weight2 + 2 * k);
+    }
+    const size_t whole = n - n % N_8;
+    for (size_t k = 0; k < whole; k += N_8)
+        compare_16(type, &lanes, row->codes + i + k, row->source, i + k, scale);
+    if (whole < n) { // zeros behind the end change nothing
+        uint8_t codes[N_8] = {0};
+        float source[N_8] = {0};
+        const size_t size = fq_cpu_float_size(type);
+        memcpy(codes, row->codes + i + whole, n - whole);
+        memcpy(source, (const char *)row->source + (i + whole) * size, (n - whole) * size);
+        compare_16(type, &lanes, codes, source, 0, scale);
+    }
+    const float max_abs = vmaxvq_f32(lanes.max_abs);
+    errors->max_abs = max_abs > errors->max_abs ? max_abs : errors->max_abs;
+    for (int k = 0; k < 8; k++) {
+        vst1q_f64(errors->error2 + 2 * k, lanes.error2[k]);
+        vst1q_f64(errors->weight2 + 2 * k, lanes.weight2[k]);
+    }
+}
+
+FQ_CPU_INLINE void compare(fq_cpu_float type, const fq_cpu_compare *row) {
+    const float *scale = row->scales;
+    fq_cpu_errors *errors = row->errors;
+    for (size_t i = 0, n = 0; i < row->cols; i += n, scale++, errors++) {
+        n = fq_cpu_least(row->block_cols, row->cols - i);
+        compare_block(type, row, i, n, vdupq_n_f32(*scale), errors);
+    }
+}
+
+static void compare_bf16(const fq_cpu_compare *row) { compare(FQ_CPU_BF16, row); }
+
+static void compare_f16(const fq_cpu_compare *row) { compare(FQ_CPU_F16, row); }
+
+static void compare_f32(const fq_cpu_compare *row) { compare(FQ_CPU_F32, row); }
+
 const fq_cpu_variant fq_cpu_neon = {
     .name = "neon",
     .title = "NEON",
     .amax = {amax_16, amax_16, amax_32},
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
+    .compare = {compare_bf16, compare_f16, compare_f32},
 };

@@ -1,7 +1,9 @@
-// The specification of quantize and dequantize: plain loops over the scalar codecs of lib/fp8.h.
+// The specification of quantize, dequantize and compare: plain loops over the scalar codecs of
+// lib/fp8.h.
 #include "kernels/cpu/cpu.h"
 
 #include <float.h>
+#include <math.h>
 
 FQ_CPU_INLINE void amax(fq_cpu_float type, uint32_t *out, const void *row, size_t cols,
                         size_t block_cols) {
@@ -95,10 +97,42 @@ static void decode_f32(const fq_cpu_decode *row, fq_dequantize_counts *counts) {
     decode(FQ_CPU_F32, row, counts);
 }
 
+// What a code stands for in a comparison.
+static inline float stored_value(uint8_t code, float scale) {
+    if ((code & 0x7Fu) == FQ_E4M3_NAN_CODE)
+        return 0.0f;
+    bool saturated = false;
+    return f32_sat(fq_f32_of_e4m3(code) * scale, &saturated);
+}
+
+FQ_CPU_INLINE void compare(fq_cpu_float type, const fq_cpu_compare *row) {
+    const float *scale = row->scales;
+    fq_cpu_errors *errors = row->errors;
+    for (size_t start = 0; start < row->cols; start += row->block_cols, scale++, errors++) {
+        const size_t n = fq_cpu_least(row->block_cols, row->cols - start);
+        for (size_t k = 0; k < n; k++) {
+            const float weight = fq_cpu_load(type, row->source, start + k);
+            if (!isfinite(weight))
+                continue;
+            const float error = stored_value(row->codes[start + k], *scale) - weight;
+            errors->error2[k % FQ_COMPARE_LANES] += (double)error * (double)error;
+            errors->weight2[k % FQ_COMPARE_LANES] += (double)weight * (double)weight;
+            errors->max_abs = fmaxf(errors->max_abs, fabsf(error));
+        }
+    }
+}
+
+static void compare_bf16(const fq_cpu_compare *row) { compare(FQ_CPU_BF16, row); }
+
+static void compare_f16(const fq_cpu_compare *row) { compare(FQ_CPU_F16, row); }
+
+static void compare_f32(const fq_cpu_compare *row) { compare(FQ_CPU_F32, row); }
+
 const fq_cpu_variant fq_cpu_plain = {
     .name = "plain",
     .title = "plain C",
     .amax = {amax_16, amax_16, amax_32},
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
+    .compare = {compare_bf16, compare_f16, compare_f32},
 };

@@ -68,7 +68,8 @@ static verdict find_scales(group *g, const fq_cpu_steps *steps) {
             return SOME_NONFINITE;
         const float scale = fq_scale_of_amax(amax, job->amax_floor, job->pow2_scales);
         g->scales[j] = scale;
-        g->by[j] = (fq_cpu_divisor){scale, fq_cpu_steps_find(steps, job, amax, scale)};
+        g->by[j] =
+            (fq_cpu_divisor){scale, fq_cpu_steps_find(steps, job->source_dtype, amax, scale)};
         job->counts->zero_blocks += amax == 0.0f;
         job->counts->floored_blocks += amax != 0.0f && amax < job->amax_floor;
         // Only a scale that is subnormal, and so rounded coarsely, can be too small for its block.

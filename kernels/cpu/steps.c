@@ -29,12 +29,13 @@ void fq_cpu_steps_fill(fq_cpu_steps rows[FQ_CPU_N_STEPS]) {
 }
 
 const fq_cpu_steps *fq_cpu_steps_find(const fq_cpu_steps rows[FQ_CPU_N_STEPS],
-                                      const fq_quantize_job *job, float amax, float scale) {
-    if (job->source_dtype != FQ_BF16 || scale < 0x1p-126f)
+                                      fq_dtype source_dtype, float amax, float scale) {
+    if (source_dtype != FQ_BF16 || scale < 0x1p-126f)
         return NULL;
-    if (job->pow2_scales)
+    if ((fq_bits_of_f32(scale) & 0x7FFFFFu) == 0)
         return &rows[ROW_POW2];
-    if (amax >= job->amax_floor && amax > 0.0f)
+    if (scale == fq_scale_of_amax(amax, 0.0f, false))
         return &rows[(fq_bits_of_f32(amax) >> 16) % FQ_CPU_STEPS_N_MANTISSAS];
-    return job->amax_floor == FQ_DEFAULT_AMAX_FLOOR ? &rows[ROW_DEFAULT_FLOOR] : NULL;
+    return scale == fq_scale_of_amax(0.0f, FQ_DEFAULT_AMAX_FLOOR, false) ? &rows[ROW_DEFAULT_FLOOR]
+                                                                         : NULL;
 }

@@ -27,10 +27,11 @@ enum { FQ_CPU_N_STEPS = FQ_CPU_STEPS_N_MANTISSAS + 2 };
 // Fills the table from the scalar codecs.
 void fq_cpu_steps_fill(fq_cpu_steps rows[FQ_CPU_N_STEPS]);
 
-// The row of the table for a block of a job; NULL if it has none and must be divided.
-// amax and scale are the block's.
+// The row of the table for a block of elements of that dtype; NULL if it has none and must be
+// divided. amax and scale are the block's: the scale may be any, but only one that follows from
+// amax, a power of two, and that of the default floor have rows.
 const fq_cpu_steps *fq_cpu_steps_find(const fq_cpu_steps rows[FQ_CPU_N_STEPS],
-                                      const fq_quantize_job *job, float amax, float scale);
+                                      fq_dtype source_dtype, float amax, float scale);
 
 // The code of x is its row's code plus 8 × x's biased exponent minus this, modulo 256.
 static inline uint8_t fq_cpu_steps_bias(float scale) {
