@@ -33,6 +33,7 @@ typedef struct fq_command {
 } fq_command;
 
 extern const fq_command fq_command_convert;
+extern const fq_command fq_command_verify;
 extern const fq_command fq_command_dequant;
 extern const fq_command fq_command_inspect;
 extern const fq_command fq_command_help;

@@ -10,7 +10,7 @@
 // object (thinker_config.text_config). Strings live in arena. file is the name for messages.
 // What fq_json_parse refuses (Infinity and NaN are taken), a top level that is no object, and
 // values of the wrong type under the keys it reads are FQ_BAD_INPUT, naming the key. null, 0
-// and "" count as absent, and so does a list under the two sizes: some models give one value per
+// and "" count as absent, and so does a list under the sizes: some models give one value per
 // modality.
 fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_t nbytes,
                          const char *file, fq_error *err);

@@ -17,7 +17,7 @@ static fq_status read_string(const char **out, fq_arena *arena, const fq_json_ob
     return *out ? FQ_OK : fq_fail_memory(err);
 }
 
-// Likewise 0, and a list: some models give one size per modality.
+// Likewise 0, and a list: some models give one size per modality, or one per layer.
 static fq_status read_size(uint64_t *out, const fq_json_object *in, const char *key,
                            fq_error *err) {
     uint64_t size = 0;
@@ -47,6 +47,39 @@ static fq_status read_block(fq_quant_config *out, const fq_json_object *quant, f
     return FQ_OK;
 }
 
+// The strings of a list of modules. What is no string names no module.
+static fq_status read_list(fq_quant_config *out, fq_arena *arena, const cJSON *list,
+                           fq_error *err) {
+    const char **strings = fq_arena_array(arena, (size_t)cJSON_GetArraySize(list), sizeof *strings);
+    if (!strings)
+        return fq_fail_memory(err);
+    size_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) {
+        if (!cJSON_IsString(item))
+            continue;
+        strings[n] = fq_arena_strndup(arena, item->valuestring, strlen(item->valuestring));
+        if (!strings[n++])
+            return fq_fail_memory(err);
+    }
+    out->unconverted = strings;
+    out->n_unconverted = n;
+    return FQ_OK;
+}
+
+static fq_status read_lists(fq_quant_config *out, fq_arena *arena, const fq_json_object *quant,
+                            fq_error *err) {
+    static const char *const keys[] = {"modules_to_not_convert", "ignored_layers", "ignore"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const cJSON *list = fq_json_get(quant, keys[i]);
+        if (!cJSON_IsArray(list))
+            continue;
+        out->list_key = keys[i];
+        return read_list(out, arena, list, err);
+    }
+    return FQ_OK;
+}
+
 static fq_status read_quant(fq_quant_config *out, fq_arena *arena, const fq_json_object *quant,
                             fq_error *err) {
     fq_json_object fp8q = {0};
@@ -57,7 +90,11 @@ static fq_status read_quant(fq_quant_config *out, fq_arena *arena, const fq_json
     if (status == FQ_OK)
         status = read_string(&out->fmt, arena, quant, "fmt", err);
     if (status == FQ_OK)
+        status = read_string(&out->activation_scheme, arena, quant, "activation_scheme", err);
+    if (status == FQ_OK)
         status = read_block(out, quant, err);
+    if (status == FQ_OK)
+        status = read_lists(out, arena, quant, err);
     if (status == FQ_OK)
         status = fq_json_get_string(&scale_fmt, quant, "scale_fmt", err);
     if (status == FQ_OK)
@@ -77,6 +114,8 @@ static fq_status read_level(fq_model *out, fq_arena *arena, const fq_json_object
         status = read_size(&out->hidden_size, level, "hidden_size", err);
     if (status == FQ_OK)
         status = read_size(&out->moe_intermediate_size, level, "moe_intermediate_size", err);
+    if (status == FQ_OK)
+        status = read_size(&out->num_key_value_heads, level, "num_key_value_heads", err);
     if (status == FQ_OK)
         status = fq_json_get_bool(&out->tie_word_embeddings, level, "tie_word_embeddings", err);
     if (status == FQ_OK)

@@ -61,13 +61,16 @@ static bool is_total(const char *json, uint64_t nbytes) {
 static void check_total_size(const checker *c, fq_messages *warnings) {
     const char *said = c->index->total_size;
     if (!said)
-        fq_messages_add(warnings, "%s: total_size is missing; it is computed anew", c->file);
+        fq_messages_add(warnings, "%s: total_size is missing; convert and dequant write it",
+                        c->file);
     else if (!is_digit(said[said[0] == '-']))
-        fq_messages_add(warnings, "%s: total_size is no number; it is computed anew", c->file);
+        fq_messages_add(warnings,
+                        "%s: total_size is no number; convert and dequant write the right one",
+                        c->file);
     else if (!is_total(said, c->nbytes))
         fq_messages_add(warnings,
                         "%s: total_size is %.40s, but the tensors have %" PRIu64
-                        " bytes; it is computed anew",
+                        " bytes; convert and dequant write the right one",
                         c->file, said, c->nbytes);
 }
 

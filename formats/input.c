@@ -28,6 +28,7 @@ static const char config_name[] = "config.json";
 typedef struct opening {
     fq_input *input;
     fq_messages *faults, *warnings;
+    fq_messages *disagreements; // faults, unless the caller takes them for findings
     fq_arena scratch;
 } opening;
 
@@ -90,7 +91,8 @@ static fq_status open_shard(opening *o, size_t number, fq_error *err) {
     const char *name = input->checkpoint.shards[number].name;
     fq_source *source = NULL;
     if (input->index_name && is_absent(input, name)) {
-        fq_messages_add(o->faults, "%s/%s: the index names it, but it is not there; download it",
+        fq_messages_add(o->disagreements,
+                        "%s/%s: the index names it, but it is not there; download it",
                         input->folder, name);
         return FQ_OK;
     }
@@ -117,13 +119,13 @@ static fq_status index_tensors(opening *o, fq_error *err) {
     for (size_t i = 1; i < checkpoint->n_tensors; i++) {
         const fq_tensor *tensor = checkpoint->by_name[i], *before = checkpoint->by_name[i - 1];
         if (strcmp(tensor->name, before->name) == 0 && n++ < DUPLICATES_SHOWN)
-            fq_messages_add(o->faults, "%s/%s: %s: is also in %s; remove one of the two",
+            fq_messages_add(o->disagreements, "%s/%s: %s: is also in %s; remove one of the two",
                             o->input->folder, fq_tensor_file(checkpoint, tensor), tensor->name,
                             fq_tensor_file(checkpoint, before));
     }
     if (n > DUPLICATES_SHOWN)
-        fq_messages_add(o->faults, "%s: %zu more tensors are in two shards", o->input->folder,
-                        n - DUPLICATES_SHOWN);
+        fq_messages_add(o->disagreements, "%s: %zu more tensors are in two shards",
+                        o->input->folder, n - DUPLICATES_SHOWN);
     return FQ_OK;
 }
 
@@ -168,15 +170,17 @@ static fq_status open_indexed(opening *o, fq_error *err) {
         status = index_tensors(o, err);
     if (status != FQ_OK)
         return status;
-    fq_index_check(&index, &o->input->checkpoint, file, o->faults, o->warnings);
+    const bool takes_findings = o->disagreements != o->faults;
+    fq_index_check(&index, &o->input->checkpoint, file, o->disagreements,
+                   takes_findings ? o->disagreements : o->warnings);
     return keep_metadata(o->input, &index, err);
 }
 
 static fq_status open_unindexed(opening *o, const fq_names *names, fq_error *err) {
     fq_names shards = {0};
     fq_input *input = o->input;
-    fq_status status =
-        fq_shard_list(&shards, &o->scratch, names, input->folder_fd, input->folder, o->faults, err);
+    fq_status status = fq_shard_list(&shards, &o->scratch, names, input->folder_fd, input->folder,
+                                     o->disagreements, err);
     if (status == FQ_OK)
         status = open_shards(o, shards.items, shards.n, err);
     return status == FQ_OK ? index_tensors(o, err) : status;
@@ -230,7 +234,7 @@ static fq_status open_folder(opening *o, const fq_input_place *place,
         status = read_config(o, err);
     // Without all shards, side files cannot be told from weights. Nothing will be written then, so
     // what it would lack is not worth a line.
-    if (status != FQ_OK || o->faults->n > 0)
+    if (status != FQ_OK || o->faults->n > 0 || options->findings)
         return status;
     status = fq_side_list(input, options, err);
     if (status == FQ_OK)
@@ -254,7 +258,12 @@ static fq_status open_lone_file(opening *o, const char *name, fq_error *err) {
 
 fq_status fq_input_open(fq_input *out, const char *path, const fq_input_options *options,
                         fq_messages *faults, fq_messages *warnings, fq_error *err) {
-    opening o = {.input = out, .faults = faults, .warnings = warnings};
+    opening o = {
+        .input = out,
+        .faults = faults,
+        .warnings = warnings,
+        .disagreements = options->findings ? options->findings : faults,
+    };
     fq_input_place place = {0};
     out->folder_fd = -1;
     out->model = fq_model_unknown();
@@ -276,8 +285,10 @@ out:
 
 fq_status fq_input_check_unchanged(const fq_input *input, fq_error *err) {
     fq_status status = FQ_OK;
-    for (size_t i = 0; i < input->checkpoint.n_shards && status == FQ_OK; i++)
-        status = fq_file_check_unchanged(input->checkpoint.shards[i].source, err);
+    for (size_t i = 0; i < input->checkpoint.n_shards && status == FQ_OK; i++) {
+        if (input->checkpoint.shards[i].source) // a missing one may be a finding
+            status = fq_file_check_unchanged(input->checkpoint.shards[i].source, err);
+    }
     return status;
 }
 

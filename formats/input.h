@@ -10,6 +10,10 @@
 typedef struct fq_input_options {
     const char *const *include_files; // --include-file globs on paths inside the folder
     size_t n_include_files;
+    // Where it goes that names, index and shards disagree: a missing shard or tensor, a tensor
+    // twice or in another shard, a wrong total_size. The opening then goes on with what is there,
+    // and says nothing of side files. NULL: faults and warnings, as below.
+    fq_messages *findings;
 } fq_input_options;
 
 // A file of a model folder that is no weight of the checkpoint. Paths are relative to the folder.

@@ -106,3 +106,16 @@ fq_scale_window fq_band_window(const fq_band *band) {
         .cols = band->cols,
     };
 }
+
+bool fq_band_block_is_zero(const fq_band *band, const uint8_t *codes, uint64_t i, uint64_t j) {
+    const fq_block block = band->step->block;
+    const uint64_t end_row = min_u64((i + 1) * block.rows, band->rows);
+    const uint64_t end_col = min_u64((j + 1) * block.cols, band->cols);
+    for (uint64_t r = i * block.rows; r < end_row; r++) {
+        for (uint64_t c = j * block.cols; c < end_col; c++) {
+            if (codes[r * band->cols + c] & 0x7F)
+                return false;
+        }
+    }
+    return true;
+}

@@ -43,6 +43,9 @@ bool fq_band_next(fq_band_cursor *cursor, fq_band *out);
 // The band's window on the scales of its matrix.
 fq_scale_window fq_band_window(const fq_band *band);
 
+// True if the codes of block (i, j) of the band are all ±0. codes: E4M3 [band->rows, band->cols].
+bool fq_band_block_is_zero(const fq_band *band, const uint8_t *codes, uint64_t i, uint64_t j);
+
 // Columns that bands are cut at: whole blocks, and whole words of packed scales.
 uint64_t fq_band_col_unit(fq_block block);
 

@@ -41,9 +41,9 @@ typedef struct fq_compare_counts {
     uint64_t flushed_to_zero; // non-zero elements whose code is ±0
     fq_finding nan_codes;     // 0x7F and 0xFF
     fq_finding codes_differ;  // from what is expected
-    // Elements whose code is not the expected one, or that saturate, with |d| over half an E4M3 step
-    // at |w| under the scale, plus slack·|w|. In FP32, each operation rounded, E the power of two in
-    // |w / scale|, 2^-6 at least and 2^8 at most:
+    // Elements whose code is not the expected one, or that saturate, with |d| over half an E4M3
+    // step at |w| under the scale, plus slack·|w|. In FP32, each operation rounded, E the power of
+    // two in |w / scale|, 2^-6 at least and 2^8 at most:
     //     |d| > 2^-4·E·scale + slack·|w|     and  |d| > slack·|w|  under a scale of 0
     fq_finding out_of_bound;
     fq_finding nonfinite; // weights that are NaN or infinite

@@ -123,26 +123,14 @@ static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_e
                           &window, lane->scales, lane->in, lane->in_nbytes, err);
 }
 
-// The codes of block (i, j) of the band are all ±0.
-static bool block_is_zero(const fq_lane *lane, uint64_t i, uint64_t j) {
-    const fq_band *band = &lane->band;
-    const fq_block block = band->step->block;
-    for (uint64_t r = i * block.rows; r < (i + 1) * block.rows && r < band->rows; r++) {
-        for (uint64_t c = j * block.cols; c < (j + 1) * block.cols && c < band->cols; c++) {
-            if (lane->in[r * band->cols + c] & 0x7F)
-                return false;
-        }
-    }
-    return true;
-}
-
 // A scale of zero is right over a block of zeros, and loses every other.
 static fq_status check_zero_scales(const fq_lane *lane, const fq_scale_window *window,
                                    fq_error *err) {
     const uint64_t grid_rows = fq_ceil_div(window->rows, window->block.rows);
     const uint64_t grid_cols = fq_ceil_div(window->cols, window->block.cols);
     for (uint64_t k = 0; k < grid_rows * grid_cols; k++) {
-        if (lane->scales[k] == 0.0f && !block_is_zero(lane, k / grid_cols, k % grid_cols))
+        if (lane->scales[k] == 0.0f &&
+            !fq_band_block_is_zero(&lane->band, lane->in, k / grid_cols, k % grid_cols))
             return fq_scale_fail(lane->plan->checkpoint, lane->band.step->source_scale, window, k,
                                  "zero, but the block is not", err);
     }

@@ -5,18 +5,25 @@
 #include "block.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 // config.json's quantization_config: of the top level, else of text_config, else the first there
 // is.
 typedef struct fq_quant_config {
     bool present;
-    const char *method;       // quant_method, "" if absent
-    const char *fmt;          // "e4m3", "" if absent
-    bool has_block;           // weight_block_size is there
-    fq_block block;           // its values, each 1..2^31
-    bool ue8m0;               // scale_fmt is "ue8m0"
-    const char *scale_format; // fp8q.scale_format, "" if absent
+    const char *method;            // quant_method, "" if absent
+    const char *fmt;               // "e4m3", "" if absent
+    bool has_block;                // weight_block_size is there
+    fq_block block;                // its values, each 1..2^31
+    bool ue8m0;                    // scale_fmt is "ue8m0"
+    const char *scale_format;      // fp8q.scale_format, "" if absent
+    const char *activation_scheme; // "dynamic", "" if absent
+    // Modules that are not quantized: the strings of the first list that is there, and its key:
+    // modules_to_not_convert, ignored_layers or ignore; "" without one.
+    const char *list_key;
+    const char *const *unconverted; // [n_unconverted]
+    size_t n_unconverted;
 } fq_quant_config;
 
 typedef struct fq_model {
@@ -24,6 +31,7 @@ typedef struct fq_model {
     const char *model_type;         // "" if absent
     uint64_t hidden_size;           // 0 if absent; text_config's where the text model nests
     uint64_t moe_intermediate_size; // 0 if absent
+    uint64_t num_key_value_heads;   // 0 if absent
     bool tie_word_embeddings;
     fq_quant_config quant;
 } fq_model;
@@ -36,6 +44,8 @@ static inline fq_model fq_model_unknown(void) {
     model.quant.method = "";
     model.quant.fmt = "";
     model.quant.scale_format = "";
+    model.quant.activation_scheme = "";
+    model.quant.list_key = "";
     return model;
 }
 

@@ -215,6 +215,14 @@ static fq_status list_modules(fq_policy *out, const fq_policy_draft *draft,
     return FQ_OK;
 }
 
+static fq_status start_draft(fq_policy_draft *draft, fq_error *err) {
+    const size_t n = draft->checkpoint->n_tensors;
+    draft->decisions = fq_arena_array(draft->arena, n, sizeof *draft->decisions);
+    draft->possible = fq_arena_array(draft->arena, n, sizeof *draft->possible);
+    draft->nonfinite = fq_arena_array(draft->arena, n, sizeof *draft->nonfinite);
+    return draft->decisions && draft->possible && draft->nonfinite ? FQ_OK : fq_fail_memory(err);
+}
+
 fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint *checkpoint,
                            const fq_model *model, const fq_policy_options *options,
                            fq_messages *faults, fq_messages *warnings, fq_error *err) {
@@ -225,15 +233,12 @@ fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint 
         .arena = arena,
         .faults = faults,
         .warnings = warnings,
-        .decisions = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.decisions),
-        .possible = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.possible),
-        .nonfinite = fq_arena_array(arena, checkpoint->n_tensors, sizeof *draft.nonfinite),
     };
     fq_fusion_groups groups = {0};
-    if (!draft.decisions || !draft.possible || !draft.nonfinite)
-        return fq_fail_memory(err);
+    fq_status status = start_draft(&draft, err);
     *out = (fq_policy){.decisions = draft.decisions};
-    fq_status status = judge_all(&draft, err);
+    if (!status)
+        status = judge_all(&draft, err);
     if (!status)
         status = fq_fusion_decide(&groups, &draft, err);
     if (!status)
@@ -247,4 +252,33 @@ fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint 
     warn_of_embeddings_and_heads(&draft);
     clear_kept(&draft);
     return list_modules(out, &draft, &groups, err);
+}
+
+static void take_dtypes(fq_policy_draft *draft) {
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        const fq_tensor *tensor = draft->checkpoint->by_name[i];
+        draft->decisions[i] =
+            (fq_decision){.tensor = tensor, .quantize = tensor->dtype == FQ_F8_E4M3, .reason = ""};
+    }
+}
+
+fq_status fq_policy_describe(fq_policy *out, fq_arena *arena, const fq_checkpoint *checkpoint,
+                             const fq_model *model, fq_messages *broken, fq_error *err) {
+    static const fq_policy_options no_options = {0};
+    fq_policy_draft draft = {.checkpoint = checkpoint,
+                             .model = model,
+                             .options = &no_options,
+                             .arena = arena,
+                             .warnings = broken};
+    fq_fusion_groups groups = {0};
+    fq_status status = start_draft(&draft, err);
+    if (status)
+        return status;
+    *out = (fq_policy){.decisions = draft.decisions};
+    take_dtypes(&draft);
+    status = fq_fusion_decide(&groups, &draft, err);
+    take_dtypes(&draft); // deciding keeps the whole of a group that it would not have chosen
+    if (!status)
+        status = fq_fusion_warn(&groups, &draft, err);
+    return status ? status : list_modules(out, &draft, &groups, err);
 }

@@ -49,6 +49,11 @@ fq_status fq_policy_decide(fq_policy *out, fq_arena *arena, const fq_checkpoint 
                            const fq_model *model, const fq_policy_options *options,
                            fq_messages *faults, fq_messages *warnings, fq_error *err);
 
+// Like fq_policy_decide, of a checkpoint that is quantized already: chosen are its FP8 weights, and
+// the modules are those that must be listed then. Broken: fusion groups that engines do not load.
+fq_status fq_policy_describe(fq_policy *out, fq_arena *arena, const fq_checkpoint *checkpoint,
+                             const fq_model *model, fq_messages *broken, fq_error *err);
+
 // One built-in rule, for --list-rules.
 typedef struct fq_component_rule {
     const char *glob;  // on one whole dotted component of the name

@@ -69,6 +69,39 @@ fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_t
                         fq_scale_storage storage, const fq_scale_window *window, void *scratch,
                         size_t scratch_nbytes, fq_error *err);
 
+// What may be wrong with a scale as it is stored.
+typedef enum fq_scale_flaw {
+    FQ_SCALE_SOUND,
+    FQ_SCALE_NAN,
+    FQ_SCALE_INFINITE,
+    FQ_SCALE_NEGATIVE, // -0.0 too
+    FQ_SCALE_UNEVEN,   // packed words differ within a block
+    FQ_SCALE_PADDING,  // packed bytes behind the last block or row are not 0
+    // What only those see who know more than the scale:
+    FQ_SCALE_ZERO,      // over a block that is not zero
+    FQ_SCALE_UNROUNDED, // no power of two, where all must be
+} fq_scale_flaw;
+
+// Flaws of a window's scales. Where there are some, that of the first block in row-major order.
+typedef struct fq_scale_flaws {
+    uint64_t n; // as often as they were met
+    fq_scale_flaw kind;
+    uint64_t row, col; // of the block in the grid of its matrix
+} fq_scale_flaws;
+
+// Like fq_scale_read, but flaws are found instead of failing: such scales are NaN in the grid.
+// Padding, which the window that reaches the end of a row or column has, is looked at too.
+fq_status fq_scale_examine(float *grid, fq_scale_flaws *flaws, const fq_checkpoint *checkpoint,
+                           const fq_tensor *tensor, fq_scale_storage storage,
+                           const fq_scale_window *window, void *scratch, size_t scratch_nbytes,
+                           fq_error *err);
+
+// Adds the flaw of a block.
+void fq_scale_flaws_add(fq_scale_flaws *flaws, fq_scale_flaw flaw, uint64_t row, uint64_t col);
+
+// "NaN", "infinite": the end of a sentence on a scale; static.
+const char *fq_scale_flaw_text(fq_scale_flaw flaw);
+
 // Fails with what is wrong ("NaN") with the scale of one block, number grid_index in the window's
 // grid. Only scales of a stack are a tensor of rank 3: then the expert is named too. FQ_BAD_INPUT.
 fq_status fq_scale_fail(const fq_checkpoint *checkpoint, const fq_tensor *tensor,

@@ -8,7 +8,8 @@
 #include "plan.h"
 #include "run.h"
 
-// Above which a tensor fails; docs/numerics.md derives the defaults.
+// Above which a tensor fails. A negative one is the default, which docs/numerics.md derives; blocks
+// under the amax floor, whose error may be anything, do not count for that of the weights.
 typedef struct fq_verify_limits {
     double weight_rel_l2;
     double gemm_rel_l2;
@@ -36,22 +37,23 @@ typedef enum fq_verify_rule {
 // their grids.
 typedef struct fq_verify_weight {
     uint64_t n_blocks;
-    uint64_t bad_scales; // NaN, infinite, negative, zero over a block that is not; no power of two
-                         // where they must be; packed words that differ in a block
-    uint64_t nan;
-    fq_place first_nan;
+    fq_finding bad_scales; // places of blocks
+    fq_scale_flaw first_flaw;
+    fq_finding nan_codes;
 
     // The rest with a reference only.
+    bool has_errors;
+    double error2, weight2; // Σ (ŵ − w)², Σ w²
     double rel_l2;  // ‖Ŵ−W‖₂ / ‖W‖₂; 0 where both are 0, infinite where W alone is
     double sqnr_db; // −20·log10(rel_l2); infinite where rel_l2 is 0
-    double error2, weight2;
-    double judged_rel_l2; // like rel_l2, of the blocks that do not lie under the amax floor
+    double judged_rel_l2; // rel_l2 of the blocks that do not lie under the amax floor
     float max_abs;
     uint64_t saturated, flushed_to_zero;
-    uint64_t zero_blocks, floored_blocks;                 // as in fq_quantize_counts
-    fq_finding out_of_bound, codes_differ, scales_differ; // scales: blocks
-    fq_finding nonfinite;                                 // of the reference
-    fq_place worst_block;                                 // the first with the greatest error
+    uint64_t zero_blocks, floored_blocks; // as in fq_quantize_counts
+    fq_finding out_of_bound, codes_differ;
+    fq_finding scales_differ; // places of blocks
+    fq_finding nonfinite;     // of the reference
+    fq_place worst_block;     // the first with the greatest error
     double worst_block_rel_l2;
 } fq_verify_weight;
 
@@ -80,9 +82,11 @@ typedef struct fq_verify_tensor {
     const char *kind;           // of layer: "q_proj", "experts.down_proj"
     const fq_tensor *reference; // or NULL
     fq_verify_rule rule;
-    bool pow2_scales; // what A1 makes of the reference: powers of two,
-    float amax_floor; // and with this floor
-    bool has_weight;  // its values were looked at
+    bool pow2_scales;  // scales expected of the reference: powers of two,
+    float amax_floor;  // with this floor
+    bool must_be_pow2; // by what config or metadata say
+    bool is_said_f32;  // by the same: F32 scales are no powers of two but by chance
+    bool has_weight;   // its values were looked at
     fq_verify_weight weight;
     bool has_gemm;
     fq_verify_gemm gemm;

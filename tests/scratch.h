@@ -104,7 +104,8 @@ typedef struct scratch_input {
 } scratch_input;
 
 static inline void scratch_open(scratch_input *out, const char *name, const char *include_file) {
-    const fq_input_options options = {&include_file, include_file != NULL};
+    const fq_input_options options = {.include_files = &include_file,
+                                      .n_include_files = include_file != NULL};
     *out = (scratch_input){0};
     out->status = fq_input_open(&out->input, scratch_path(name), &options, &out->faults,
                                 &out->warnings, &out->err);

@@ -1,0 +1,188 @@
+// fp8q verify: an accuracy report, and an exit code.
+#include "kernels/kernels.h"
+#include "progress.h"
+#include "session.h"
+#include "signals.h"
+#include "verify_report.h"
+
+#include <time.h>
+
+typedef struct verify_options {
+    fq_common_options common;
+    const char *reference;
+    float max_weight_error; // negative: the default
+    fq_opt_list tensors;
+    uint32_t tensor_parallel;
+} verify_options;
+
+#define ROW(member) offsetof(verify_options, member)
+
+static const fq_opt options_table[] = {
+    {"reference", 0, "ORIGINAL", FQ_OPT_STRING, ROW(reference),
+     "the unquantized checkpoint that QUANTIZED was made from; without it the structure, the "
+     "scales and the codes are checked alone"},
+    {"max-weight-error", 0, "X", FQ_OPT_FLOAT, ROW(max_weight_error),
+     "fail weights with a greater relative error (default: 0.07, of the blocks that do not lie "
+     "under the amax floor)"},
+    {"tensor", 0, "GLOB", FQ_OPT_LIST, ROW(tensors),
+     "only tensors of these full names; repeatable"},
+    {"tp", 0, "N", FQ_OPT_COUNT, ROW(tensor_parallel),
+     "would engines load this at tensor parallelism N"},
+    {0},
+};
+
+static const verify_options defaults = {.common = FQ_COMMON_DEFAULTS, .max_weight_error = -1.0f};
+
+// What one run holds.
+typedef struct verification {
+    const verify_options *options;
+    fq_input input, reference;
+    fq_verify verify;
+    const fq_backend *backend;
+    fq_device *device;
+} verification;
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// Both are opened; what is said of the files beside the reference's shards is of no interest.
+static fq_status open_inputs(verification *v, const char *path, fq_reply *reply, fq_error *err) {
+    const fq_input_options with_findings = {.findings = &v->verify.problems}, plain = {0};
+    fq_messages unwanted = {0};
+    fq_status status =
+        fq_input_open(&v->input, path, &with_findings, &reply->faults, &reply->warnings, err);
+    if (!status && v->options->reference)
+        status = fq_input_open(&v->reference, v->options->reference, &plain, &reply->faults,
+                               &unwanted, err);
+    fq_messages_free(&unwanted);
+    return status ? status : fq_session_check_faults(reply, err);
+}
+
+static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
+    const verify_options *options = v->options;
+    const bool has_reference = options->reference != NULL;
+    const fq_verify_options chosen = {
+        .globs = fq_opt_values(&options->tensors, arena),
+        .n_globs = options->tensors.n,
+        .tensor_parallel = options->tensor_parallel,
+        .limits = {.weight_rel_l2 = (double)options->max_weight_error},
+    };
+    if (!chosen.globs)
+        return fq_fail_memory(err);
+    return fq_verify_plan(&v->verify, &v->input.checkpoint, &v->input.model,
+                          has_reference ? &v->reference.checkpoint : NULL, &v->reference.model,
+                          &chosen, err);
+}
+
+static fq_status open_device(verification *v, const fq_staging *staging, fq_error *err) {
+    const fq_device_options options = {.n_lanes = staging->n_lanes,
+                                       .max_elements = staging->band_elements,
+                                       .max_blocks = fq_band_max_blocks(staging->band_elements)};
+    const fq_status status = fq_backend_find(&v->backend, v->options->common.device, err);
+    return status ? status : v->backend->open(&v->device, &options, err);
+}
+
+static fq_status check(verification *v, fq_error *err) {
+    const fq_staging staging = fq_common_staging(&v->options->common);
+    fq_progress progress = {0};
+    fq_progress_view *view = NULL;
+    fq_status status = open_device(v, &staging, err);
+    if (status)
+        return status;
+    const fq_verify_run_options run = {
+        .backend = v->backend,
+        .checker = fq_checker_find(v->backend),
+        .device = v->device,
+        .n_lanes = staging.n_lanes,
+        .band_elements = staging.band_elements,
+        .progress = &progress,
+        .cancelled = &fq_signals_caught,
+    };
+    fq_progress_start(&view, &v->options->common, &progress, fq_verify_nbytes(&v->verify));
+    status = fq_verify_run(&v->verify, &run, err);
+    fq_progress_stop(view);
+    if (!status)
+        status = fq_input_check_unchanged(&v->input, err);
+    if (!status)
+        status = fq_input_check_unchanged(&v->reference, err);
+    return status;
+}
+
+static fq_status report(const verification *v, double seconds, const fq_reply *reply,
+                        fq_error *err) {
+    const fq_common_options *common = &v->options->common;
+    const fq_verify_report found = {.verify = &v->verify,
+                                    .device = v->backend->name,
+                                    .device_description = v->backend->describe(v->device),
+                                    .seconds = seconds,
+                                    .warnings = &reply->warnings};
+    const fq_printer printer = fq_printer_make(stdout, (fq_color)common->color);
+    fq_status status = FQ_OK;
+    if (common->json)
+        status = fq_verify_json(&found, err);
+    else if (!common->quiet)
+        status = fq_verify_text(&printer, &found, err);
+    const fq_verify_summary *summary = &v->verify.summary;
+    if (status || summary->passed)
+        return status;
+    const size_t n_problems = v->verify.problems.n + v->verify.problems.n_lost;
+    return fq_fail(
+        err, FQ_VERIFY_FAILED,
+        "%s: verification failed: %llu of %llu weights, %zu problem%s in all; the report "
+        "says which",
+        v->input.checkpoint.path, (unsigned long long)summary->n_failed,
+        (unsigned long long)summary->n_tensors, n_problems, fq_plural(n_problems));
+}
+
+static fq_status run(const void *given, const char *path, fq_reply *reply, fq_error *err) {
+    const double start = now_seconds();
+    verification v = {.options = given};
+    fq_arena arena = {0};
+    v.input.folder_fd = v.reference.folder_fd = -1;
+    v.reference.model = fq_model_unknown();
+    reply->color = (fq_color)v.options->common.color;
+    fq_status status = open_inputs(&v, path, reply, err);
+    if (!status)
+        status = plan(&v, &arena, err);
+    if (!status)
+        status = check(&v, err);
+    if (!status)
+        status = report(&v, now_seconds() - start, reply, err);
+    if (v.device)
+        v.backend->close(v.device);
+    fq_verify_free(&v.verify);
+    fq_input_close(&v.reference);
+    fq_input_close(&v.input);
+    fq_arena_free(&arena);
+    return status;
+}
+
+const fq_command fq_command_verify = {
+    .name = "verify",
+    .operand = "QUANTIZED",
+    .summary = "prove a quantized checkpoint right, and say how accurate it is",
+    .description =
+        (const char *const[]){
+            "Checks the scales, codes, names, index and config of an FP8 checkpoint, and says what "
+            "engines would refuse. With --reference every code and scale is computed anew from the "
+            "original and compared; the report gives the error of each weight, the worst first.",
+            "In a checkpoint that fp8q made of the reference every byte must be right. Codes of "
+            "other tools may differ by what rounding explains. The exit code is 1 if anything "
+            "fails.",
+            NULL,
+        },
+    .examples =
+        (const fq_example[]){
+            {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B", "every byte, and the error it costs"},
+            {"verify Qwen3-8B-fp8-sm90 --tp 8", "would it load on eight GPUs"},
+            {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B --json", "the same for programs"},
+            {0},
+        },
+    .tables = (const fq_opt *const[]){options_table, fq_common_table, NULL},
+    .defaults = &defaults,
+    .options_nbytes = sizeof defaults,
+    .run = run,
+};

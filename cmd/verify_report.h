@@ -1,0 +1,39 @@
+// The result of verify, for people and for programs.
+#ifndef FQ_CMD_VERIFY_REPORT_H
+#define FQ_CMD_VERIFY_REPORT_H
+
+#include "lib/verify.h"
+#include "print.h"
+
+// A finished check, and what it took. Nothing is owned.
+typedef struct fq_verify_report {
+    const fq_verify *verify;
+    const char *device;             // "cpu"
+    const char *device_description; // "AVX-512"
+    double seconds;
+    const fq_messages *warnings;
+} fq_verify_report;
+
+// The weights, worst first, totals by kind of layer, problems and the verdict.
+fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, fq_error *err);
+
+// All of it as JSON, on stdout.
+fq_status fq_verify_json(const fq_verify_report *report, fq_error *err);
+
+// The weights, the worst first: what fails, then the greatest error, then by name. [n_tensors], in
+// arena's memory; NULL when out of memory.
+const fq_verify_tensor **fq_verify_worst_first(fq_arena *arena, const fq_verify *verify);
+
+// Weights of one kind, together.
+typedef struct fq_verify_kind {
+    const char *kind;
+    uint64_t n, n_failed;
+    double rel_l2;             // NaN where no weight has a reference
+    double worst_rel_l2;       // of a weight
+    double worst_block_rel_l2; // of a block
+} fq_verify_kind;
+
+// Sums by kind, sorted by name: [*n], in arena's memory; NULL when out of memory.
+fq_verify_kind *fq_verify_kinds(fq_arena *arena, size_t *n, const fq_verify *verify);
+
+#endif

@@ -1,0 +1,83 @@
+// What the parts of verify share: the work that fq_verify_plan lays out and fq_verify_run does.
+#ifndef FQ_VERIFY_WORK_H
+#define FQ_VERIFY_WORK_H
+
+#include "band.h"
+#include "fold.h"
+#include "sum.h"
+#include "verify.h"
+
+// What stands beside a step of the checkpoint.
+typedef struct fq_verify_step {
+    size_t tensor;     // whose matrix it is, in fq_verify.tensors; SIZE_MAX: bytes to be compared
+    fq_step reference; // the same matrix, or bytes, in the reference; source NULL: none
+    uint64_t n_bytes_differ;     // of bytes that were compared,
+    uint64_t first_byte_differs; // void where n_bytes_differ is 0
+} fq_verify_step;
+
+typedef struct fq_verify_work {
+    fq_plan plan; // steps on the checkpoint's shards, without layouts: FQ_DEQUANTIZE, and FQ_COPY
+    fq_verify_step **steps; // [n_shards][n_steps]
+    fq_plan reference_plan; // every matrix of the reference that may have been quantized
+    uint64_t nbytes;        // to be read
+} fq_verify_work;
+
+// The model of the checkpoint and what was asked for, while fq_verify_plan lasts.
+typedef struct fq_verify_draft {
+    fq_verify *verify;
+    fq_verify_work *work;
+    const fq_model *model, *reference_model;
+} fq_verify_draft;
+
+// True if the options choose a tensor of that name.
+bool fq_verify_is_chosen(const fq_verify *verify, const char *name);
+
+// Finds what every tensor is to be compared with, and lists in problems what has no counterpart.
+// steps are laid out already.
+fq_status fq_verify_match(fq_verify_draft *draft, fq_error *err);
+
+// Holds config.json against the tensors: the keys that engines need, the list of modules, groups
+// that engines fuse.
+fq_status fq_verify_check_config(fq_verify_draft *draft, fq_error *err);
+
+// Lists what does not load in --tp pieces.
+fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err);
+
+// Adds items as problems, folded: "PATH: NAMES: rest". FQ_DEVICE when out of memory.
+fq_status fq_verify_add_folded(fq_verify *verify, const fq_fold_item *items, size_t n,
+                               fq_error *err);
+
+// A tensor whose bands are under way.
+typedef struct fq_verify_open {
+    fq_sum error2, weight2;
+    fq_sum judged_error2, judged_weight2;
+    fq_verify_map map;
+    bool all_pow2;        // every sound scale so far
+    uint64_t n_in_flight; // strips
+    bool all_taken;
+} fq_verify_open;
+
+// A band that was looked at. Nothing is owned.
+typedef struct fq_verify_band {
+    const fq_band *band;
+    const float *scales; // of its blocks; 0 where they have a flaw
+    fq_scale_flaws flaws;
+    fq_finding nan_codes;          // in the band
+    const fq_block_errors *blocks; // NULL without a reference
+    const fq_compare_counts *counts;
+} fq_verify_band;
+
+// Adds a band to a tensor and to the summary's distributions. The same in any order.
+void fq_verify_add_band(fq_verify *verify, fq_verify_tensor *tensor, fq_verify_open *open,
+                        const fq_verify_band *found);
+
+// Works out the tensor's figures when its last band was added.
+void fq_verify_finish_tensor(fq_verify_tensor *tensor, const fq_verify_open *open);
+
+// Says why the tensor fails, if it does.
+void fq_verify_judge(const fq_verify *verify, fq_verify_tensor *tensor);
+
+// Counts and sums over all tensors, after the last one.
+void fq_verify_sum_up(fq_verify *verify);
+
+#endif
