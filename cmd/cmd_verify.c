@@ -5,6 +5,7 @@
 #include "signals.h"
 #include "verify_report.h"
 
+#include <inttypes.h>
 #include <time.h>
 
 typedef struct verify_options {
@@ -123,18 +124,17 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
     fq_status status = FQ_OK;
     if (common->json)
         status = fq_verify_json(&found, err);
-    else if (!common->quiet)
-        status = fq_verify_text(&printer, &found, err);
+    else
+        status = fq_verify_text(&printer, &found, common->quiet, err);
     const fq_verify_summary *summary = &v->verify.summary;
     if (status || summary->passed)
         return status;
     const size_t n_problems = v->verify.problems.n + v->verify.problems.n_lost;
-    return fq_fail(
-        err, FQ_VERIFY_FAILED,
-        "%s: verification failed: %llu of %llu weights, %zu problem%s in all; the report "
-        "says which",
-        v->input.checkpoint.path, (unsigned long long)summary->n_failed,
-        (unsigned long long)summary->n_tensors, n_problems, fq_plural(n_problems));
+    return fq_fail(err, FQ_VERIFY_FAILED,
+                   "%s: verification failed: %" PRIu64 " of %" PRIu64 " weights, %zu other "
+                   "problem%s; convert it again, or get the files again",
+                   v->input.checkpoint.path, summary->n_failed, summary->n_tensors, n_problems,
+                   fq_plural(n_problems));
 }
 
 static fq_status run(const void *given, const char *path, fq_reply *reply, fq_error *err) {
@@ -163,7 +163,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
 const fq_command fq_command_verify = {
     .name = "verify",
     .operand = "QUANTIZED",
-    .summary = "prove a quantized checkpoint right, and say how accurate it is",
+    .summary = "check FP8 weights, and against the original",
     .description =
         (const char *const[]){
             "Checks the scales, codes, names, index and config of an FP8 checkpoint, and says what "

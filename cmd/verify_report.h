@@ -14,8 +14,10 @@ typedef struct fq_verify_report {
     const fq_messages *warnings;
 } fq_verify_report;
 
-// The weights, worst first, totals by kind of layer, problems and the verdict.
-fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, fq_error *err);
+// The weights, worst first, totals by kind of layer, problems and the verdict. quiet: what fails
+// alone.
+fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,
+                         fq_error *err);
 
 // All of it as JSON, on stdout.
 fq_status fq_verify_json(const fq_verify_report *report, fq_error *err);

@@ -6,23 +6,48 @@
 
 enum { MAX_LISTED = 20 }; // weights that pass
 
-static void print_figures(const fq_printer *printer, const fq_verify_tensor *tensor) {
+// Which columns there is something in.
+typedef struct columns {
+    bool errors, gemm;
+} columns;
+
+static columns find_columns(const fq_verify *verify) {
+    columns found = {0};
+    for (size_t i = 0; i < verify->n_tensors; i++) {
+        found.errors |= verify->tensors[i].weight.has_errors;
+        found.gemm |= verify->tensors[i].has_gemm;
+    }
+    return found;
+}
+
+static void print_head(const fq_printer *printer, const columns *shown) {
+    if (shown->errors)
+        fq_print(printer, FQ_BOLD, "%8s %8s %8s  ", "ERROR", "BLOCK", "SQNR dB");
+    if (shown->gemm)
+        fq_print(printer, FQ_BOLD, "%8s %8s  ", "GEMM", "KERNEL");
+    fq_print(printer, FQ_BOLD, "%4s  WEIGHT, THE WORST FIRST", "");
+    fq_print_newline(printer);
+}
+
+static void print_figures(const fq_printer *printer, const fq_verify_tensor *tensor,
+                          const columns *shown) {
     const fq_verify_weight *weight = &tensor->weight;
-    if (!weight->has_errors)
-        fq_print(printer, FQ_PLAIN, "%8s %8s %8s  ", "-", "-", "-");
-    else
+    if (shown->errors && weight->has_errors)
         fq_print(printer, FQ_PLAIN, "%7.3f%% %7.3f%% %8.1f  ", 100 * weight->rel_l2,
                  100 * weight->worst_block_rel_l2, weight->sqnr_db);
-    if (tensor->has_gemm)
+    else if (shown->errors)
+        fq_print(printer, FQ_PLAIN, "%8s %8s %8s  ", "-", "-", "-");
+    if (shown->gemm && tensor->has_gemm)
         fq_print(printer, FQ_PLAIN, "%7.3f%% %8.1e  ", 100 * tensor->gemm.rel_l2,
                  tensor->gemm.kernel_rel_l2);
-    else
+    else if (shown->gemm)
         fq_print(printer, FQ_PLAIN, "%8s %8s  ", "-", "-");
 }
 
-static void print_weight(const fq_printer *printer, const fq_verify_tensor *tensor) {
+static void print_weight(const fq_printer *printer, const fq_verify_tensor *tensor,
+                         const columns *shown) {
     const bool fails = tensor->reasons.n > 0;
-    print_figures(printer, tensor);
+    print_figures(printer, tensor, shown);
     fq_print(printer, fails ? FQ_RED : FQ_GREEN, "%s", fails ? "FAIL" : "pass");
     fq_print_line(printer, "  %s", tensor->tensor->name);
     for (size_t i = 0; i < tensor->reasons.n; i++) {
@@ -31,23 +56,23 @@ static void print_weight(const fq_printer *printer, const fq_verify_tensor *tens
     }
 }
 
-static fq_status print_weights(const fq_printer *printer, const fq_verify *verify, fq_error *err) {
+// Weights that pass are worth a line for their figures alone.
+static fq_status print_weights(const fq_printer *printer, const fq_verify *verify,
+                               const columns *shown, size_t max_passed, fq_error *err) {
     fq_arena arena = {0};
     const fq_verify_tensor **worst = fq_verify_worst_first(&arena, verify);
     const fq_status status = worst ? FQ_OK : fq_fail_memory(err);
-    size_t n_passed = 0;
-    if (worst && verify->n_tensors > 0) {
-        fq_print(printer, FQ_BOLD, "%8s %8s %8s  %8s %8s  %4s  %s", "ERROR", "BLOCK", "SQNR dB",
-                 "GEMM", "KERNEL", "", "WEIGHT, THE WORST FIRST");
-        fq_print_newline(printer);
-    }
+    size_t n_printed = 0, n_passed = 0;
     for (size_t i = 0; worst && i < verify->n_tensors; i++) {
         n_passed += worst[i]->reasons.n == 0;
-        if (n_passed <= MAX_LISTED)
-            print_weight(printer, worst[i]);
+        if (n_passed > max_passed)
+            continue;
+        if (n_printed++ == 0)
+            print_head(printer, shown);
+        print_weight(printer, worst[i], shown);
     }
-    if (n_passed > MAX_LISTED)
-        fq_print_line(printer, "and %zu more that pass; --json lists all", n_passed - MAX_LISTED);
+    if (max_passed > 0 && n_passed > max_passed)
+        fq_print_line(printer, "and %zu more that pass; --json lists all", n_passed - max_passed);
     fq_arena_free(&arena);
     return status;
 }
@@ -57,12 +82,10 @@ static fq_status print_kinds(const fq_printer *printer, const fq_verify *verify,
     size_t n;
     const fq_verify_kind *kinds = fq_verify_kinds(&arena, &n, verify);
     const fq_status status = kinds ? FQ_OK : fq_fail_memory(err);
-    if (n > 0) {
-        fq_print_newline(printer);
-        fq_print(printer, FQ_BOLD, "%8s %8s %8s  %8s  %s", "ERROR", "WORST", "BLOCK", "FAIL",
-                 "KIND OF LAYER");
-        fq_print_newline(printer);
-    }
+    fq_print_newline(printer);
+    fq_print(printer, FQ_BOLD, "%8s %8s %8s  %8s  %s", "ERROR", "WORST", "BLOCK", "FAILED",
+             "KIND OF LAYER");
+    fq_print_newline(printer);
     for (size_t i = 0; i < n; i++) {
         if (isnan(kinds[i].rel_l2))
             fq_print(printer, FQ_PLAIN, "%8s %8s %8s  ", "-", "-", "-");
@@ -78,8 +101,6 @@ static fq_status print_kinds(const fq_printer *printer, const fq_verify *verify,
 
 static void print_lines(const fq_printer *printer, fq_style style, const char *head,
                         const fq_messages *messages) {
-    if (messages->n + messages->n_lost > 0)
-        fq_print_newline(printer);
     for (size_t i = 0; i < messages->n; i++) {
         fq_print(printer, style, "%s", head);
         fq_print_line(printer, ": %s", messages->lines[i]);
@@ -104,7 +125,6 @@ static void print_meaning(const fq_printer *printer, const fq_verify *verify) {
 static void print_verdict(const fq_printer *printer, const fq_verify_report *report) {
     const fq_verify_summary *summary = &report->verify->summary;
     const size_t n_problems = report->verify->problems.n + report->verify->problems.n_lost;
-    fq_print_newline(printer);
     fq_print(printer, FQ_BOLD, "%s", report->verify->checkpoint->path);
     fq_print(printer, summary->passed ? FQ_GREEN : FQ_RED, ": %s",
              summary->passed ? "passes" : "FAILS");
@@ -121,14 +141,19 @@ static void print_verdict(const fq_printer *printer, const fq_verify_report *rep
                   report->device_description);
 }
 
-fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, fq_error *err) {
+fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,
+                         fq_error *err) {
     const fq_verify *verify = report->verify;
-    fq_status status = print_weights(printer, verify, err);
-    if (!status)
+    const columns shown = find_columns(verify);
+    const size_t max_passed = !quiet && (shown.errors || shown.gemm) ? MAX_LISTED : 0;
+    fq_status status = print_weights(printer, verify, &shown, max_passed, err);
+    if (!status && max_passed > 0)
         status = print_kinds(printer, verify, err);
     if (status)
         return status;
     print_lines(printer, FQ_RED, "problem", &verify->problems);
+    if (quiet)
+        return FQ_OK;
     print_lines(printer, FQ_DIM, "note", &verify->notes);
     print_meaning(printer, verify);
     print_verdict(printer, report);

@@ -7,19 +7,21 @@ _fp8q() {
     convert:--experts) words='split keep' ;;
     convert:--on-nonfinite) words='error keep' ;;
     convert:--color) words='auto always never' ;;
+    verify:--color) words='auto always never' ;;
     dequant:--dtype) words='bf16 f16 f32' ;;
     dequant:--color) words='auto always never' ;;
     inspect:--sort) words='name size dtype' ;;
     inspect:--color) words='auto always never' ;;
-    help:help) words='convert dequant inspect help' ;;
+    help:help) words='convert verify dequant inspect help' ;;
     esac
     [[ -z $words && $word == -* ]] && case ${COMP_WORDS[1]} in
     convert) words='--help --output --arch --scale-format --include --exclude --include-file --list-rules --experts --on-nonfinite --amax-floor --dry-run --force --device --threads --memory --quiet --no-progress --json --color' ;;
+    verify) words='--help --reference --max-weight-error --tensor --tp --device --threads --memory --quiet --no-progress --json --color' ;;
     dequant) words='--help --output --dtype --tensor --include-file --dry-run --force --device --threads --memory --quiet --no-progress --json --color' ;;
     inspect) words='--help --tensor --stats --sort --device --threads --memory --quiet --no-progress --json --color' ;;
     help) words='--help --man --completion' ;;
     esac
-    ((COMP_CWORD == 1)) && words='convert dequant inspect help --help --version'
+    ((COMP_CWORD == 1)) && words='convert verify dequant inspect help --help --version'
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
 complete -o default -F _fp8q fp8q

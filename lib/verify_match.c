@@ -32,12 +32,12 @@ static int compare_with_name(const void *name, const void *item) {
 
 // ---- The reference's plan
 
-// FP8 in the reference, or scales without weights.
-static fq_status fail_reference(const fq_messages *faults, fq_error *err) {
-    return fq_fail(err, FQ_USAGE,
-                   "--reference: is no unquantized checkpoint: %s; name the model that the FP8 "
-                   "weights were made from",
-                   faults->lines ? faults->lines[0] : "it holds FP8 weights");
+static fq_status fail_reference(const fq_verify *verify, const fq_messages *faults, fq_error *err) {
+    return fq_fail(
+        err, FQ_USAGE,
+        "%s: --reference takes the unquantized checkpoint that the FP8 weights were made "
+        "from: %s",
+        verify->reference->path, faults->n > 0 ? faults->lines[0] : "this is none");
 }
 
 // config.json's quantization_config may be stale: what the tensors are decides.
@@ -51,7 +51,7 @@ static fq_status plan_reference(fq_verify_draft *draft, fq_error *err) {
     fq_status status = fq_plan_quantize(&draft->work->reference_plan, draft->verify->reference,
                                         &model, &options, &faults, &warnings, err);
     if (!status && faults.n + faults.n_lost > 0)
-        status = fail_reference(&faults, err);
+        status = fail_reference(draft->verify, &faults, err);
     fq_messages_free(&faults);
     fq_messages_free(&warnings);
     return status;

@@ -29,7 +29,7 @@ fp8q_json() {
     echo "\$ fp8q $* --json"
     "$program" "$@" --json 2>"$scratch/err" >"$scratch/out"
     code=$?
-    flatjson <"$scratch/out" | grep -Ev '^summary\.(seconds|gb_per_s|device_name) '
+    flatjson <"$scratch/out" | grep -Ev '^(summary\.)?(seconds|gb_per_s|device_name) '
     sed 's/^/! /' "$scratch/err"
     [ $code -eq 0 ] || echo "[exit $code]"
     return $code
@@ -38,7 +38,8 @@ fp8q_json() {
 # A transcript without paths and times.
 normalize() {
     sed -E -e "s#$1#DIR#g" \
-        -e 's/in [0-9.]+ s, [0-9.]+ GB\/s, on (.*) \(.*\)$/in N s, N GB\/s, on \1 (...)/'
+        -e 's/in [0-9.]+ s, [0-9.]+ GB\/s, on (.*) \(.*\)$/in N s, N GB\/s, on \1 (...)/' \
+        -e 's/[0-9.]+ s, device: (.*) \(.*\)$/N s, device: \1 (...)/'
 }
 
 run_case() {

@@ -62,6 +62,12 @@ class Pow2(Ieee):
         return pow2_up(codec.f32(amax / MAX))
 
 
+class Exponents(Pow2):
+    """The same, stored as UE8M0 bytes."""
+
+    dtype = "F8_E8M0"
+
+
 class Reciprocal(Ieee):
     """Products with rounded reciprocals, as GPU frameworks form them."""
 
@@ -120,21 +126,24 @@ HONEST = (Ieee, Pow2, Reciprocal, AmaxReciprocal, CompressedTensors, CompressedT
           Transformers4)  # fmt: skip
 
 
-def quantize(tensor, rule, floor=1e-4):
+def quantize(tensor, rule, floor=1e-4, block=(BLOCK, BLOCK)):
     """Codes and scales of a BF16 or F32 matrix: (weight, scale), as Tensors."""
     rows, cols = tensor.shape
     values = codec.floats(tensor)
-    grid_rows, grid_cols = -(-rows // BLOCK), -(-cols // BLOCK)
-    amax = [floor] * (grid_rows * grid_cols)
+    grid = -(-rows // block[0]), -(-cols // block[1])
+    amax = [floor] * (grid[0] * grid[1])
     place = [
-        row // BLOCK * grid_cols + col // BLOCK for row in range(rows) for col in range(cols)
+        row // block[0] * grid[1] + col // block[1] for row in range(rows) for col in range(cols)
     ]
-    for value, block in zip(values, place):
-        amax[block] = max(amax[block], abs(value))
+    for value, k in zip(values, place):
+        amax[k] = max(amax[k], abs(value))
     scales = [rule.scale(value) for value in amax]
     codes = bytes(
-        encode(rule.scaled(value, scales[block], amax[block]))
-        for value, block in zip(values, place)
+        encode(rule.scaled(value, scales[k], amax[k])) for value, k in zip(values, place)
     )
+    weight = Tensor("F8_E4M3", tensor.shape, codes)
+    if rule.dtype == "F8_E8M0":
+        exponents = bytes(int(math.log2(scale)) + 127 for scale in scales)
+        return weight, Tensor("F8_E8M0", grid, exponents)
     make = codec.bf16_tensor if rule.dtype == "BF16" else codec.f32_tensor
-    return Tensor("F8_E4M3", tensor.shape, codes), make((grid_rows, grid_cols), scales)
+    return weight, make(grid, scales)

@@ -95,6 +95,36 @@ class Honest(tool.Case):
         self.assertEqual(found["rule"], "bound")
 
 
+    def test_other_blocks_and_stacks(self):
+        """Experts that stay fused, as transformers saves them; 32×32 and 1×32 exponents."""
+        source = quantizer.gaussian((512, 256), 5)
+        stack = tensors.Tensor("BF16", (2, 256, 256), source.data)
+        weight, scale = quantizer.quantize(source, quantizer.Ieee)
+        name = "model.layers.0.mlp.experts.down_proj"
+        reference, output = self.dir / "x.safetensors", self.dir / "q.safetensors"
+        tensors.write(reference, {name: stack})
+        scales = tensors.Tensor("F32", (2, 2, 2), scale.data)
+        codes = bytearray(weight.data)
+        stored = tensors.Tensor("F8_E4M3", (2, 256, 256), bytes(codes))
+        tensors.write(output, {name: stored, name + "_scale_inv": scales})
+        (found,) = self.verify(output, reference)["tensors"]
+        self.assertEqual(found["weight"]["codes_differ"], 0)
+        codes[400 * 256 + 3] ^= 0x40  # row 144 of the second expert
+        stored = tensors.Tensor("F8_E4M3", (2, 256, 256), bytes(codes))
+        tensors.write(output, {name: stored, name + "_scale_inv": scales})
+        line = ("verify", output, "--reference", reference, "--json")
+        (found,) = self.fp8q(*line, code=1).json()["tensors"]
+        self.assertEqual(found["weight"]["first_out_of_bound"], [400, 3])
+        self.assertEqual(found["weight"]["worst_block"], [3, 0])
+        for block in ((32, 32), (1, 32)):
+            weight, scale = quantizer.quantize(source, quantizer.Exponents, block=block)
+            tensors.write(reference, {WEIGHT: source})
+            tensors.write(output, {WEIGHT: weight, SCALE: scale})
+            (found,) = self.verify(output, reference)["tensors"]
+            self.assertEqual(found["weight"]["scales_differ"], 0)
+            self.assertEqual(found["weight"]["codes_differ"], 0)
+
+
 class Families(tool.Case):
     """The tensor lists of real models, made small."""
 
