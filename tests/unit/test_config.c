@@ -64,6 +64,31 @@ static void test_quantization_config(void) {
     fq_arena_free(&arena);
 }
 
+// Lists of modules: the first key that has one counts, and only strings name modules.
+static void test_lists_of_modules(void) {
+    fq_arena arena = {0};
+    fq_model model = {0};
+    fq_error err = {0};
+    CHECK(read_config(&model, &arena,
+                      "{\"num_key_value_heads\":8,\"quantization_config\":{\"ignore\":[\"x\"],"
+                      "\"activation_scheme\":\"dynamic\",\"modules_to_not_convert\":null,"
+                      "\"ignored_layers\":[\"lm_head\",3,null,\"a.b\",[\"c\"]]}}",
+                      &err) == FQ_OK);
+    CHECK_U64(model.num_key_value_heads, 8);
+    CHECK_STR(model.quant.activation_scheme, "dynamic");
+    CHECK_STR(model.quant.list_key, "ignored_layers");
+    CHECK_U64(model.quant.n_unconverted, 2);
+    CHECK_STR(model.quant.unconverted[0], "lm_head");
+    CHECK_STR(model.quant.unconverted[1], "a.b");
+    CHECK(read_config(&model, &arena, "{\"quantization_config\":{\"ignore\":[]}}", &err) == FQ_OK);
+    CHECK_STR(model.quant.list_key, "ignore");
+    CHECK_U64(model.quant.n_unconverted, 0);
+    CHECK(read_config(&model, &arena, "{\"quantization_config\":{}}", &err) == FQ_OK);
+    CHECK_STR(model.quant.list_key, "");
+    CHECK_STR(model.quant.activation_scheme, "");
+    fq_arena_free(&arena);
+}
+
 static void test_text_config(void) {
     fq_arena arena = {0};
     fq_model model = {0};
@@ -446,6 +471,7 @@ static void test_there_and_back(void) {
 int main(void) {
     test_plain();
     test_quantization_config();
+    test_lists_of_modules();
     test_text_config();
     test_nested_quantization_config();
     test_lenient();

@@ -200,11 +200,49 @@ static void test_packed_must_agree(void) {
     memory_checkpoint_free(&memory);
 }
 
+// What is wrong is counted, the first is named, and the others are read all the same.
+static void test_flaws_are_found(void) {
+    memory_checkpoint memory = {0};
+    memory_checkpoint_add_2d(&memory, 0, "f", FQ_F32, 2, 3);
+    uint32_t *words = memory_checkpoint_add_2d(&memory, 0, "p", FQ_I32, 1, 260);
+    float *scales = (float *)(void *)memory.bytes[0];
+    for (int i = 0; i < 6; i++)
+        scales[i] = (float)(i + 1);
+    scales[2] = -1.0f;
+    scales[4] = NAN;
+    for (int i = 0; i < 258; i++)
+        words[i] = 0x7F7E;
+    words[200] ^= 0x100; // of block [1, 1]
+    words[130] ^= 1;     // of block [1, 0]
+    words[5] |= 1u << 31;
+    words[259] = 7;
+    memory_checkpoint_finish(&memory, 1);
+    const fq_scale_window window = window_of(256, 384, 0, 256, 0, 384);
+    const fq_scale_window packed = window_of(258, 256, 0, 258, 0, 256);
+    _Alignas(64) unsigned char scratch[SCRATCH];
+    float grid[6];
+    fq_scale_flaws flaws;
+    fq_error err = {0};
+    CHECK(fq_scale_examine(grid, &flaws, &memory.checkpoint, &memory.shards[0].tensors[0],
+                           FQ_STORED_GRID, &window, scratch, SCRATCH, &err) == FQ_OK);
+    CHECK_U64(flaws.n, 2);
+    CHECK(flaws.kind == FQ_SCALE_NEGATIVE && flaws.row == 0 && flaws.col == 2);
+    CHECK(grid[0] == 1.0f && isnan(grid[2]) && grid[3] == 4.0f && isnan(grid[4]));
+    CHECK(fq_scale_examine(grid, &flaws, &memory.checkpoint, &memory.shards[0].tensors[1],
+                           FQ_STORED_PACKED, &packed, scratch, SCRATCH, &err) == FQ_OK);
+    CHECK_U64(flaws.n, 4);
+    CHECK(flaws.kind == FQ_SCALE_PADDING && flaws.row == 0 && flaws.col == 1);
+    CHECK(grid[0] == 0.5f && grid[1] == 1.0f && isnan(grid[2]) && isnan(grid[3]));
+    CHECK(grid[4] == 0.5f && grid[5] == 1.0f);
+    memory_checkpoint_free(&memory);
+}
+
 int main(void) {
     test_round_trips();
     test_packed_words();
     test_dtypes_and_bad_values();
     test_stack();
     test_packed_must_agree();
+    test_flaws_are_found();
     return check_result();
 }
