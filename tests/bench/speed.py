@@ -1,4 +1,5 @@
-"""How fast fp8q is against `cp` on the same machine, in the same minutes.
+"""How fast fp8q is against `cp`, and verify against convert, on the same machine, in the same
+minutes.
 
 The runs of the program and of its yardstick alternate; what counts is the ratio of their medians.
 On a disk the yardstick is `cp` and `sync` of the copy, since fp8q syncs what it writes. Where
@@ -86,6 +87,15 @@ def measure_folder(folder, options, sync):
     if not sync and importlib.util.find_spec("torch"):
         remove(back)
         measure_torch(options, source, back, convert_again=lambda: forced(source, there))
+
+    def verify():
+        return measure.fp8q("verify", there, "--reference", source, *more)
+
+    def convert_there():
+        return measure.fp8q("convert", source, "-o", back, *more)
+
+    runs = alternate(options.repetitions, verify, convert_there, (back,))
+    compare("verify", "convert", moved, runs)
 
     def dequant():
         return measure.fp8q("dequant", there, "-o", back, *more)
