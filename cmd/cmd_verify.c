@@ -6,6 +6,7 @@
 #include "verify_report.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct verify_options {
@@ -78,11 +79,25 @@ static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
                           &chosen, err);
 }
 
+// The device that was asked for, if it has the checks; "auto" takes the CPU where it has not.
+static fq_status find_backend(verification *v, fq_error *err) {
+    const char *device = v->options->common.device;
+    fq_status status = fq_backend_find(&v->backend, device, err);
+    if (!status && !fq_checker_find(v->backend))
+        status = strcmp(device, "auto") == 0
+                     ? fq_backend_find(&v->backend, "cpu", err)
+                     : fq_fail(err, FQ_DEVICE,
+                               "--device %s: verify has no checks for it; use "
+                               "--device cpu",
+                               device);
+    return status;
+}
+
 static fq_status open_device(verification *v, const fq_staging *staging, fq_error *err) {
     const fq_device_options options = {.n_lanes = staging->n_lanes,
                                        .max_elements = staging->band_elements,
                                        .max_blocks = fq_band_max_blocks(staging->band_elements)};
-    const fq_status status = fq_backend_find(&v->backend, v->options->common.device, err);
+    const fq_status status = find_backend(v, err);
     return status ? status : v->backend->open(&v->device, &options, err);
 }
 

@@ -222,7 +222,9 @@ void fq_cpu_compare_job(const fq_cpu_variant *variant, const fq_cpu_steps *steps
     assert(fq_dtype_is_source(job->source_dtype));
     assert(job->rows > 0 && job->cols > 0 && job->block.rows > 0 && job->block.cols > 0);
     *job->counts = (fq_compare_counts){0};
-    group g = {.job = job, .type = fq_cpu_float_of_dtype(job->source_dtype)};
+    group g; // large, and set group by group
+    g.job = job;
+    g.type = fq_cpu_float_of_dtype(job->source_dtype);
     const uint64_t n_rows = fq_ceil_div(job->rows, job->block.rows);
     const uint64_t n_cols = fq_ceil_div(job->cols, job->block.cols);
     for (uint64_t i = 0; i < n_rows; i++) {

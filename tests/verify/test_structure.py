@@ -71,6 +71,15 @@ class Structure(Case):
         rewrite(folder, add)
         report = self.verify(folder, code=1)
         self.assertIn("model.norm.weight", " ".join(report["problems"]))
+        content = tensors.read(path_of(folder, UP))
+
+        def add_weight(shard):
+            shard.update({name: content[name] for name in (UP, UP + SCALE)})
+
+        folder = self.copy()
+        rewrite(folder, add_weight)
+        report = self.verify(folder, code=1)
+        self.assertIn(UP, " ".join(report["problems"]))
 
     def test_total_size(self):
         folder = self.copy()
