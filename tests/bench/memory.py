@@ -47,6 +47,24 @@ def expect(found, wanted, what):
         raise Failed(f"{what}: {found.hex()} instead of {wanted.hex()}")
 
 
+def verify_tensor(there, source, rows, cols):
+    """The output passes; with another last code it fails there."""
+    nbytes = 3 * rows * cols
+    run = measure.fp8q("verify", there, "--reference", source)
+    report(f"verify one tensor [{rows}, {cols}]", nbytes, 0, run)
+    end = tensors.read_header(there).entries[NAME].end
+    with open(there, "r+b") as file:
+        file.seek(end - 1)
+        file.write(b"\x7d")
+        file.flush()
+        result = tool.run("verify", there, "--reference", source, "--json")
+        place = result.json()["tensors"][0]["weight"]["first_code_differ"]
+        if result.code != 1 or place != [rows - 1, cols - 1]:
+            raise Failed(f"verify: first code that differs at {place}")
+        file.seek(end - 1)
+        file.write(E4M3_MAX_CODE)
+
+
 def convert_tensor(folder, rows, cols):
     """Quantizes a tensor of zeros but for its last element; gives the output."""
     source, there = folder / "in.safetensors", folder / "there.safetensors"
@@ -58,6 +76,7 @@ def convert_tensor(folder, rows, cols):
     expect(last_bytes(there, NAME, 2), b"\0" + E4M3_MAX_CODE, "last codes")
     scales = struct.pack("<2f", 1e-4 / 448, 1.5 / 448)
     expect(last_bytes(there, SCALE, 8), scales, "last scales")
+    verify_tensor(there, source, rows, cols)
     source.unlink()
     return there
 
