@@ -79,17 +79,16 @@ static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
                           &chosen, err);
 }
 
-// The device that was asked for, if it has the checks; "auto" takes the CPU where it has not.
+// The device that was asked for, if it has the checks; "auto" takes the CPU, which has them.
 static fq_status find_backend(verification *v, fq_error *err) {
     const char *device = v->options->common.device;
-    fq_status status = fq_backend_find(&v->backend, device, err);
+    const bool is_auto = strcmp(device, FQ_DEVICE_AUTO) == 0;
+    fq_device_choice choice;
+    fq_status status = fq_device_choose(&choice, is_auto ? "cpu" : device, NULL, err);
+    v->backend = choice.backend;
     if (!status && !fq_checker_find(v->backend))
-        status = strcmp(device, "auto") == 0
-                     ? fq_backend_find(&v->backend, "cpu", err)
-                     : fq_fail(err, FQ_DEVICE,
-                               "--device %s: verify has no checks for it; use "
-                               "--device cpu",
-                               device);
+        status = fq_fail(err, FQ_DEVICE,
+                         "--device %s: verify has no checks for it; use --device cpu", device);
     return status;
 }
 

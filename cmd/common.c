@@ -10,8 +10,8 @@
 
 const fq_opt fq_common_table[] = {
     {"device", 0, "DEVICE", FQ_OPT_DEVICE, ROW(device),
-     "where the arithmetic runs: auto (default) or cpu; cuda or cuda:N[,M...] in builds that have "
-     "it"},
+     "where the arithmetic runs: auto (default: a GPU if that is sooner done, else the CPU), cpu, "
+     "cuda (all GPUs) or cuda:N[,M...] (these)"},
     {"threads", 0, "N", FQ_OPT_COUNT, ROW(n_threads),
      "threads that read, compute and write side by side (default: one per core, 8 at most)"},
     {"memory", 0, "SIZE", FQ_OPT_SIZE, ROW(memory_nbytes),

@@ -1,9 +1,9 @@
 // The flow of convert and dequant: decide everything, then move bytes once.
 #include "session.h"
 
+#include "device.h"
 #include "formats/config.h"
 #include "formats/output.h"
-#include "kernels/kernels.h"
 #include "lib/scale_check.h"
 #include "passes.h"
 #include "print.h"
@@ -186,15 +186,11 @@ static fq_status write_companions(const fq_session *session, fq_output *output, 
 }
 
 // Opens the device and runs the plan on it.
-static fq_status run_on_device(fq_session *session, const fq_backend *backend, fq_sink *sink,
-                               fq_reply *reply, fq_error *err) {
+static fq_status run_on_device(fq_session *session, fq_sink *sink, fq_reply *reply, fq_error *err) {
     const fq_staging *staging = &session->staging;
-    const fq_device_options device_options = {.n_lanes = staging->n_lanes,
-                                              .max_elements = staging->band_elements,
-                                              .max_blocks =
-                                                  fq_band_max_blocks(staging->band_elements)};
+    const fq_backend *backend = NULL;
     fq_device *device = NULL;
-    fq_status status = backend->open(&device, &device_options, err);
+    fq_status status = fq_session_open_device(&device, &backend, session, reply, err);
     if (status)
         return status;
     const fq_run_options options = {
@@ -240,23 +236,19 @@ static fq_output_options output_options(const fq_session *session) {
 
 fq_status fq_session_check_output(const fq_session *session, fq_error *err) {
     const fq_output_options options = output_options(session);
-    const fq_backend *backend = NULL;
-    const fq_status status = fq_backend_find(&backend, session->request->common->device, err);
+    const fq_status status = fq_session_check_device(session, err);
     return status ? status
                   : fq_output_examine(session->output_path, &session->input, &options, err);
 }
 
 static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
-    const fq_request *request = session->request;
     const fq_output_options options = output_options(session);
-    const fq_backend *backend = NULL;
     fq_output *output = NULL;
-    fq_status status = fq_backend_find(&backend, request->common->device, err);
-    if (!status)
-        status = fq_output_open(&output, session->output_path, &session->input, &options, err);
+    fq_status status =
+        fq_output_open(&output, session->output_path, &session->input, &options, err);
     if (status)
         return status;
-    status = run_on_device(session, backend, fq_output_sink(output), reply, err);
+    status = run_on_device(session, fq_output_sink(output), reply, err);
     if (!status)
         status = write_companions(session, output, err);
     if (!status || status == FQ_BAD_INPUT)

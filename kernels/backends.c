@@ -1,30 +1,133 @@
-// The table of the backends in this build, and the look-up for --device.
+// Which backend and GPUs a run uses: what --device names, or what is done sooner.
 #include "kernels/kernels.h"
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cuda/backend.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-// The fastest first: that one is "auto".
-static const fq_backend *const backends[] = {&fq_cpu_backend};
-enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
+static const char cuda_prefix[] = "cuda:";
 
-fq_status fq_backend_find(const fq_backend **out, const char *device, fq_error *err) {
-    if (strcmp(device, "auto") == 0) {
-        *out = backends[0];
-        return FQ_OK;
+// Seconds that making a context takes. FP8Q_CUDA_CONTEXT_SECONDS says otherwise, for tests.
+static double context_seconds(void) {
+    const double measured = 0.4;
+    const char *text = getenv("FP8Q_CUDA_CONTEXT_SECONDS");
+    return text ? strtod(text, NULL) : measured;
+}
+
+// True if what a GPU saves is worth its context. Files are read and written alike on either side,
+// so that only the arithmetic counts; a GPU's takes no time beside the CPU's. More than one GPU
+// saves nothing: one computes faster than any disk writes.
+static bool gpu_pays(const fq_device_work *work) {
+    const double cpu_bytes_per_second = 12e9; // measured: read and written, in one thread
+    const double cpu_seconds =
+        (double)work->nbytes / (cpu_bytes_per_second * (double)work->n_threads);
+    return cpu_seconds > context_seconds();
+}
+
+static void choose_cpu(fq_device_choice *out) {
+    *out = (fq_device_choice){.backend = &fq_cpu_backend};
+}
+
+// The first n GPUs.
+static void choose_gpus(fq_device_choice *out, const fq_backend *cuda, uint32_t n) {
+    *out = (fq_device_choice){.backend = cuda};
+    for (; out->n_gpus < n && out->n_gpus < FQ_MAX_GPUS; out->n_gpus++)
+        out->gpus[out->n_gpus] = out->n_gpus;
+}
+
+static bool has_gpu(const fq_device_choice *choice, uint64_t ordinal) {
+    for (uint32_t i = 0; i < choice->n_gpus; i++) {
+        if (choice->gpus[i] == ordinal)
+            return true;
     }
-    for (size_t i = 0; i < N_BACKENDS; i++) {
-        if (strcmp(device, backends[i]->name) == 0) {
-            *out = backends[i];
-            return FQ_OK;
-        }
-    }
-    if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", strlen("cuda:")) == 0)
-        return fq_fail(err, FQ_DEVICE,
-                       "--device %s: this build has no CUDA backend; use --device cpu", device);
+    return false;
+}
+
+static fq_status fail_name(const char *device, fq_error *err) {
     return fq_fail(err, FQ_USAGE,
                    "--device %s: no such device; use auto, cpu, cuda or cuda:N[,M...]", device);
+}
+
+// Reads "cuda:0,1". Any ordinals will do that are numbers, and named once.
+static fq_status parse_gpus(fq_device_choice *out, const char *device, fq_error *err) {
+    const char *at = device + strlen(cuda_prefix);
+    *out = (fq_device_choice){0};
+    for (;;) {
+        char *end = NULL;
+        if (*at < '0' || *at > '9')
+            return fail_name(device, err);
+        const uint64_t ordinal = strtoull(at, &end, 10);
+        if (*end != ',' && *end != '\0')
+            return fail_name(device, err);
+        if (has_gpu(out, ordinal))
+            return fq_fail(err, FQ_USAGE,
+                           "--device %s: GPU %" PRIu64 " is named twice; name it once", device,
+                           ordinal);
+        if (out->n_gpus == FQ_MAX_GPUS || ordinal > UINT32_MAX)
+            return fq_fail(err, FQ_USAGE, "--device %s: GPUs beyond the first %d; leave them out",
+                           device, FQ_MAX_GPUS);
+        out->gpus[out->n_gpus++] = (uint32_t)ordinal;
+        if (*end == '\0')
+            return FQ_OK;
+        at = end + 1;
+    }
+}
+
+static fq_status check_ordinals(const fq_device_choice *choice, const char *device, uint32_t n,
+                                fq_error *err) {
+    for (uint32_t i = 0; i < choice->n_gpus; i++) {
+        if (choice->gpus[i] >= n)
+            return fq_fail(err, FQ_DEVICE,
+                           "--device %s: there is no GPU %u, for this machine has %u, counted from "
+                           "0; use --device cuda for all, or --device cpu",
+                           device, (unsigned)choice->gpus[i], (unsigned)n);
+    }
+    return FQ_OK;
+}
+
+// "cuda", or "cuda:" and a list.
+static fq_status choose_cuda(fq_device_choice *out, const char *device, fq_error *err) {
+    const bool listed = strncmp(device, cuda_prefix, strlen(cuda_prefix)) == 0;
+    const fq_backend *cuda = NULL;
+    uint32_t n = 0;
+    fq_error why_not = {0};
+    fq_status status = listed ? parse_gpus(out, device, err) : FQ_OK;
+    if (status)
+        return status;
+    if (fq_cuda_find(&cuda, &n, &why_not) != FQ_OK)
+        return fq_fail(err, FQ_DEVICE, "--device %s: %s; use --device cpu", device, why_not.text);
+    if (listed)
+        status = check_ordinals(out, device, n, err);
+    else
+        choose_gpus(out, cuda, n);
+    out->backend = cuda;
+    return status;
+}
+
+static void choose_auto(fq_device_choice *out, const fq_device_work *work) {
+    const fq_backend *cuda = NULL;
+    uint32_t n = 0;
+    fq_error ignored = {0};
+    if (gpu_pays(work) && fq_cuda_find(&cuda, &n, &ignored) == FQ_OK)
+        choose_gpus(out, cuda, 1);
+    else
+        choose_cpu(out);
+}
+
+fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_device_work *work,
+                           fq_error *err) {
+    if (strcmp(device, "cuda") == 0 || strncmp(device, cuda_prefix, strlen(cuda_prefix)) == 0)
+        return choose_cuda(out, device, err);
+    if (strcmp(device, "cpu") == 0)
+        choose_cpu(out);
+    else if (strcmp(device, FQ_DEVICE_AUTO) == 0)
+        choose_auto(out, work);
+    else
+        return fail_name(device, err);
+    return FQ_OK;
 }
 
 const fq_checker *fq_checker_find(const fq_backend *backend) {

@@ -33,6 +33,20 @@ bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b) {
     return true;
 }
 
+uint64_t fq_plan_arithmetic_nbytes(const fq_plan *plan) {
+    uint64_t nbytes = 0;
+    for (size_t s = 0; s < plan->n_shards; s++) {
+        for (size_t i = 0; i < plan->shards[s].n_steps; i++) {
+            const fq_step *step = &plan->shards[s].steps[i];
+            const fq_matrix *matrix = &step->source_matrix;
+            if (step->action != FQ_COPY)
+                nbytes += matrix->rows * matrix->cols *
+                          (fq_dtype_size(step->source->dtype) + fq_dtype_size(step->target->dtype));
+        }
+    }
+    return nbytes;
+}
+
 void fq_plan_free(fq_plan *plan) {
     fq_arena_free(&plan->arena);
     memset(plan, 0, sizeof *plan);

@@ -90,6 +90,9 @@ fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, cons
                              const fq_dequantize_options *options, fq_messages *faults,
                              fq_messages *warnings, fq_error *err);
 
+// Bytes that are read and written by quantizing and casting back, not by copying.
+uint64_t fq_plan_arithmetic_nbytes(const fq_plan *plan);
+
 // True if both plans, of the same checkpoint, make the same file of these shards.
 bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b);
 

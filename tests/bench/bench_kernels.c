@@ -2,8 +2,8 @@
 //
 // bench_kernels [ROWS COLS]...: without shapes, two large matrices and one that stays in the cache.
 // Time is that of the thread, so that a busy machine disturbs it less.
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,10 +173,7 @@ static void bench_variant(bench *b, const char *variant) {
 }
 
 static void bench_shape(uint64_t rows, uint64_t cols) {
-    bench b = {.rows = rows, .cols = cols, .n = rows * cols};
-    fq_error err = {0};
-    if (fq_backend_find(&b.backend, "cpu", &err))
-        die(err.text);
+    bench b = {.backend = &fq_cpu_backend, .rows = rows, .cols = cols, .n = rows * cols};
     const fq_cpu_variant *variants[FQ_CPU_MAX_VARIANTS];
     const size_t n_variants = fq_cpu_variants(variants);
     printf("%d x %d: GB/s read + written in one thread, and per cent of memcpy\n", (int)rows,

@@ -35,9 +35,10 @@ fp8q_json() {
     return $code
 }
 
-# A transcript without paths and times.
+# A transcript without paths, times, and the reason why a machine or a build has no GPU.
 normalize() {
     sed -E -e "s#$1#DIR#g" \
+        -e 's/(--device cuda[0-9:,]*): (this build has|there is|the NVIDIA driver) [^;]*;/\1: WHY NOT;/' \
         -e 's/in [0-9.]+ s, [0-9.]+ GB\/s, on (.*) \(.*\)$/in N s, N GB\/s, on \1 (...)/' \
         -e 's/[0-9.]+ s, device: (.*) \(.*\)$/N s, device: \1 (...)/'
 }
@@ -48,7 +49,8 @@ run_case() {
     scratch=$(mktemp -d "${TMPDIR:-/tmp}/fp8q-cli-XXXXXX")
     transcript=$scratch/transcript
     (
-        export LC_ALL=C COLUMNS=80 PATH="$tools:$PATH"
+        # No GPU is to be seen, where there is one.
+        export LC_ALL=C COLUMNS=80 PATH="$tools:$PATH" CUDA_VISIBLE_DEVICES=
         unset NO_COLOR
         umask 022
         cd "$folder" && . "$here/models.sh" && . "$here/$case.sh"

@@ -4,7 +4,7 @@
 // Words of the first line: f16, f32, two (lanes).
 //
 // Under test: lib/pairing.c lib/grid.c lib/scale_check.c lib/scale_read.c lib/plan_dequantize.c
-#include "kernels/kernels.h"
+#include "kernels/cpu/backend.h"
 #include "lib/fp8.h"
 #include "lib/pairing.h"
 #include "lib/run.h"
@@ -193,12 +193,12 @@ static void check_run(const fq_plan *plan, uint32_t n_lanes, bool is_refused) {
                                               .max_elements = FQ_MIN_BAND_ELEMENTS,
                                               .max_blocks =
                                                   fq_band_max_blocks(FQ_MIN_BAND_ELEMENTS)};
-    fq_run_options options = {.n_lanes = n_lanes, .band_elements = FQ_MIN_BAND_ELEMENTS};
+    fq_run_options options = {
+        .backend = &fq_cpu_backend, .n_lanes = n_lanes, .band_elements = FQ_MIN_BAND_ELEMENTS};
     fq_run_result result = {0};
     fq_error err = {0};
     memory_sink sink;
     memory_sink_init(&sink, -1);
-    DEMAND(fq_backend_find(&options.backend, "cpu", &err) == FQ_OK);
     DEMAND(options.backend->open(&options.device, &device_options, &err) == FQ_OK);
     const fq_status status = fq_run(&result, plan, &sink.sink, &options, &err);
     DEMAND(status == (is_refused ? FQ_BAD_INPUT : FQ_OK));

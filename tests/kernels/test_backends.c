@@ -7,22 +7,24 @@
 #include <stdlib.h>
 
 static void test_names(void) {
-    const fq_backend *backend = NULL;
+    const fq_device_work little = {.nbytes = 1, .n_threads = 1};
+    fq_device_choice choice = {0};
     fq_error err = {0};
-    CHECK(fq_backend_find(&backend, "cpu", &err) == FQ_OK);
-    CHECK_STR(backend->name, "cpu");
-    backend = NULL;
-    CHECK(fq_backend_find(&backend, "auto", &err) == FQ_OK && backend);
+    CHECK(fq_device_choose(&choice, "cpu", &little, &err) == FQ_OK);
+    CHECK_STR(choice.backend->name, "cpu");
+    choice.backend = NULL;
+    CHECK(fq_device_choose(&choice, "auto", &little, &err) == FQ_OK);
+    CHECK_STR(choice.backend->name, "cpu");              // no context is worth a byte
     const char *cuda[] = {"cuda", "cuda:0", "cuda:0,1"}; // not every build or machine has it
     for (size_t i = 0; i < sizeof cuda / sizeof cuda[0]; i++) {
-        if (fq_backend_find(&backend, cuda[i], &err) != FQ_OK) {
+        if (fq_device_choose(&choice, cuda[i], &little, &err) != FQ_OK) {
             CHECK_U64(err.status, FQ_DEVICE);
             CHECK_HAS(err.text, "--device cpu");
         }
     }
     const char *wrong[] = {"", "gpu", "cpu:0", "cpux", "CPU", "cudax"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        CHECK(fq_backend_find(&backend, wrong[i], &err) == FQ_USAGE);
+        CHECK(fq_device_choose(&choice, wrong[i], &little, &err) == FQ_USAGE);
         CHECK_HAS(err.text, "auto, cpu");
     }
 }
@@ -74,11 +76,11 @@ static void test_memory(const fq_backend *cpu) {
 }
 
 int main(void) {
-    const fq_backend *cpu = NULL;
+    fq_device_choice cpu = {0};
     fq_error err = {0};
     test_names();
-    CHECK(fq_backend_find(&cpu, "cpu", &err) == FQ_OK);
-    test_variants(cpu);
-    test_memory(cpu);
+    CHECK(fq_device_choose(&cpu, "cpu", NULL, &err) == FQ_OK);
+    test_variants(cpu.backend);
+    test_memory(cpu.backend);
     return check_result();
 }

@@ -1,6 +1,6 @@
 // Every BF16 value under the scale of every BF16 amax not less than it: 532,701,120 pairs, both
-// signs, FP32 and UE8M0 scales. SIMD variants look codes up instead of dividing, and only trying
-// all of them shows that no pair is wrong.
+// signs, FP32 and UE8M0 scales. SIMD variants look codes up instead of dividing, GPUs multiply by a
+// reciprocal, and only trying all of them shows that no pair is wrong.
 #include "subjects.h"
 #include "tests/check.h"
 
@@ -10,6 +10,9 @@
 enum {
     N_FINITE = 0x7F80, // BF16 magnitudes that are finite
     MAX_THREADS = 64,
+    LEAST_BLOCK = 128,
+    // All values, and for each block its amax; the last block is filled up.
+    MAX_ELEMENTS = 2 * N_FINITE * LEAST_BLOCK / (LEAST_BLOCK - 1) + 128 * 128,
 };
 
 typedef struct mode {
@@ -40,9 +43,11 @@ typedef struct worker {
     pthread_t thread;
     const subjects *subjects;
     uint32_t lane, n_threads, stride;
-    const uint16_t *source; // +x, -x for all x
-    uint16_t *expected;     // [N_FINITE] pairs of codes
-    uint8_t *codes;
+    const uint16_t *values; // +x, -x for all x
+    uint16_t *pairs;        // [N_FINITE]: their codes
+    uint16_t *source;       // [MAX_ELEMENTS], and so on
+    uint8_t *expected, *codes;
+    float *scales;
     uint64_t n_pairs;
     mismatch bad;
 } worker;
@@ -53,7 +58,7 @@ static uint8_t code_of(uint32_t x, float scale) {
 
 // Fills in the codes of ±x for all x up to amax, and returns how many x that are not zero get code
 // 0. Division and rounding are monotonic, so that it is enough to find where each code begins.
-static uint64_t fill_expected(uint16_t *pairs, uint32_t amax, float scale) {
+static uint64_t fill_pairs(uint16_t *pairs, uint32_t amax, float scale) {
     uint64_t n_flushed = 0;
     for (uint32_t begin = 0, end = 0; begin <= amax; begin = end) {
         const uint8_t code = code_of(begin, scale);
@@ -77,48 +82,90 @@ static uint64_t fill_expected(uint16_t *pairs, uint32_t amax, float scale) {
     return n_flushed;
 }
 
-static void note_mismatch(worker *w, const subject *s, const mode *m, uint32_t amax) {
+// The matrix with ±x for all x up to amax, in blocks of n_block elements one after the other. The
+// first of each is amax itself; the last one is filled up with it. Returns how many elements that
+// are not zero get code 0.
+static uint64_t fill_matrix(worker *w, uint32_t amax, float scale, size_t n_blocks,
+                            size_t n_block) {
+    const uint8_t *codes = (const uint8_t *)w->pairs;
+    const uint64_t n_flushed = 2 * fill_pairs(w->pairs, amax, scale);
+    const uint8_t code = codes[2 * amax];
+    const size_t n_values = 2 * ((size_t)amax + 1);
+    for (size_t j = 0, done = 0; j < n_blocks; j++) {
+        const size_t left = n_values - done, n = left < n_block - 1 ? left : n_block - 1;
+        uint16_t *source = &w->source[j * n_block];
+        uint8_t *expected = &w->expected[j * n_block];
+        source[0] = (uint16_t)amax;
+        expected[0] = code;
+        memcpy(source + 1, w->values + done, n * sizeof *source);
+        memcpy(expected + 1, codes + done, n);
+        for (size_t i = n + 1; i < n_block; i++) {
+            source[i] = (uint16_t)amax;
+            expected[i] = code;
+        }
+        done += n;
+    }
+    return n_flushed + (amax > 0 && code == 0 ? n_blocks * n_block - n_values : 0);
+}
+
+static void note_mismatch(worker *w, const subject *s, const mode *m, uint32_t amax, size_t n) {
     if (w->bad.n++ > 0)
         return;
-    const uint8_t *expected = (const uint8_t *)w->expected;
-    uint32_t i = 0;
-    while (i < 2 * amax + 1 && w->codes[i] == expected[i])
+    size_t i = 0;
+    while (i < n - 1 && w->codes[i] == w->expected[i])
         i++;
     w->bad.subject = s->name;
     w->bad.mode = m->name;
     w->bad.amax = amax;
     w->bad.x = w->source[i];
     w->bad.actual = w->codes[i];
-    w->bad.expected = expected[i];
+    w->bad.expected = w->expected[i];
 }
 
-static void try_amax(worker *w, const mode *m, uint32_t amax) {
+static bool all_are(const float *scales, size_t n, float scale) {
+    for (size_t j = 0; j < n; j++) {
+        if (scales[j] != scale)
+            return false;
+    }
+    return true;
+}
+
+// All x up to amax, in blocks of that many rows and 128 columns.
+static void try_blocks(worker *w, const mode *m, uint32_t amax, uint64_t block_rows) {
     const float scale = fq_scale_of_amax(fq_f32_of_bf16((uint16_t)amax), m->floor, m->pow2);
-    const size_t n = 2 * ((size_t)amax + 1);
-    const uint64_t n_flushed = 2 * fill_expected(w->expected, amax, scale);
+    const size_t n_block = block_rows * LEAST_BLOCK;
+    const size_t n_blocks = fq_ceil_div(2 * ((uint64_t)amax + 1), n_block - 1);
+    const size_t n = n_blocks * n_block;
+    const uint64_t n_flushed = fill_matrix(w, amax, scale, n_blocks, n_block);
     for (size_t k = 0; k < w->subjects->n; k++) {
         const subject *s = &w->subjects->all[k];
-        float actual_scale = 0.0f;
         fq_quantize_counts counts;
         fq_error err = {0};
         const fq_quantize_job job = {
             .source = w->source,
             .source_dtype = FQ_BF16,
-            .rows = 1,
-            .cols = n,
-            .block = {1, n},
+            .rows = n / LEAST_BLOCK,
+            .cols = LEAST_BLOCK,
+            .block = {block_rows, LEAST_BLOCK},
             .pow2_scales = m->pow2,
             .amax_floor = m->floor,
             .codes = w->codes,
-            .scales = &actual_scale,
+            .scales = w->scales,
             .counts = &counts,
         };
         const bool done = s->backend->quantize(s->device, w->lane, &job, &err) == FQ_OK &&
                           s->backend->wait(s->device, w->lane, &err) == FQ_OK;
-        if (!done || actual_scale != scale || counts.flushed_to_zero != n_flushed ||
+        if (!done || !all_are(w->scales, n_blocks, scale) || counts.flushed_to_zero != n_flushed ||
             memcmp(w->codes, w->expected, n) != 0)
-            note_mismatch(w, s, m, amax);
+            note_mismatch(w, s, m, amax, n);
     }
+}
+
+// A GPU has one kernel for 128×128 and one for 1×128; the CPU makes no difference.
+static void try_amax(worker *w, const mode *m, uint32_t amax) {
+    try_blocks(w, m, amax, 128);
+    if (subjects_are_gpus())
+        try_blocks(w, m, amax, 1);
     w->n_pairs += amax + 1;
 }
 
@@ -140,15 +187,21 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static void start(worker *w) {
-    void *expected = NULL, *codes = NULL;
-    if (posix_memalign(&expected, 64, N_FINITE * sizeof *w->expected) != 0 ||
-        posix_memalign(&codes, 64, 2 * N_FINITE) != 0) {
+static void *alloc(size_t nbytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, nbytes) != 0) {
         fprintf(stderr, "out of memory\n");
         exit(1);
     }
-    w->expected = expected;
-    w->codes = codes;
+    return memory;
+}
+
+static void start(worker *w) {
+    w->pairs = alloc(N_FINITE * sizeof *w->pairs);
+    w->source = alloc(MAX_ELEMENTS * sizeof *w->source);
+    w->expected = alloc(MAX_ELEMENTS);
+    w->codes = alloc(MAX_ELEMENTS);
+    w->scales = alloc(MAX_ELEMENTS / LEAST_BLOCK * sizeof *w->scales);
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
         fprintf(stderr, "no thread\n");
         exit(1);
@@ -163,13 +216,16 @@ static void finish(worker *w, uint64_t *n_pairs) {
                    ": code of 0x%04" PRIx32 " is 0x%02x, not 0x%02x\n",
                    w->bad.n, w->bad.subject, w->bad.mode, w->bad.amax, w->bad.x,
                    (unsigned)w->bad.actual, (unsigned)w->bad.expected);
+    free(w->pairs);
+    free(w->source);
     free(w->expected);
     free(w->codes);
+    free(w->scales);
 }
 
 // stride: tries every stride-th amax, and the special ones; 1 tries all.
 int main(int argc, char **argv) {
-    static _Alignas(64) uint16_t source[2 * N_FINITE];
+    static uint16_t values[2 * N_FINITE];
     static worker workers[MAX_THREADS];
     const uint32_t stride = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
     const long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -177,15 +233,15 @@ int main(int argc, char **argv) {
     uint64_t n_pairs = 0;
     subjects them;
     const fq_device_options options = {
-        .n_lanes = n, .max_elements = sizeof source / sizeof source[0], .max_blocks = 1};
+        .n_lanes = n, .max_elements = MAX_ELEMENTS, .max_blocks = MAX_ELEMENTS / LEAST_BLOCK};
     subjects_open(&them, &options);
     for (uint32_t x = 0; x < N_FINITE; x++) {
-        source[2 * x] = (uint16_t)x;
-        source[2 * x + 1] = (uint16_t)(x | 0x8000);
+        values[2 * x] = (uint16_t)x;
+        values[2 * x + 1] = (uint16_t)(x | 0x8000);
     }
     for (uint32_t i = 0; i < n; i++) {
         workers[i] = (worker){
-            .subjects = &them, .lane = i, .n_threads = n, .stride = stride, .source = source};
+            .subjects = &them, .lane = i, .n_threads = n, .stride = stride, .values = values};
         start(&workers[i]);
     }
     for (uint32_t i = 0; i < n; i++)

@@ -132,6 +132,15 @@ static void test_shapes(trial *t, uint32_t n_random, uint64_t *state) {
     }
 }
 
+// Rows of whole vectors, for which a GPU has kernels of their own.
+static void test_aligned_shapes(trial *t, uint32_t n_random, uint64_t *state) {
+    for (uint32_t i = 0; i < n_random; i++) {
+        const uint64_t rows = 1 + random_below(state, MAX_SIDE);
+        const uint64_t cols = 8 * (1 + random_below(state, MAX_SIDE / 8));
+        test_shape(t, rows, cols, blocks[i % 4 < 3 ? i % 2 : i / 4 % N_BLOCKS], state);
+    }
+}
+
 // A row with more blocks than a variant may treat at a time.
 static void test_many_blocks_in_a_row(trial *t, uint64_t *state) {
     test_shape(t, 5, 17000, (fq_block){2, 16}, state);
@@ -172,6 +181,7 @@ int main(int argc, char **argv) {
     trial t = {.expected = NULL};
     trial_init(&t, MAX_ELEMENTS, MAX_ELEMENTS);
     test_shapes(&t, n_random, &state);
+    test_aligned_shapes(&t, n_random / 2, &state);
     test_many_blocks_in_a_row(&t, &state);
     test_nonfinite(&t);
     trial_finish(&t);

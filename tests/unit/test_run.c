@@ -1,6 +1,6 @@
 // The run against plain loops: any number of lanes and any band size give the bytes that fp8.h
 // defines, every byte is written once, and any failure leaves no open shard.
-#include "kernels/kernels.h"
+#include "kernels/cpu/backend.h"
 #include "lib/fp8.h"
 #include "lib/run.h"
 #include "lib/scale_check.h"
@@ -76,10 +76,8 @@ typedef struct setting {
 
 static fq_status run_plan(fq_run_result *result, const fq_plan *plan, memory_sink *sink,
                           const run_setting *setting, fq_error *err) {
-    const fq_backend *backend;
+    const fq_backend *backend = &fq_cpu_backend;
     fq_device *device;
-    if (fq_backend_find(&backend, "cpu", err) != FQ_OK)
-        return err->status;
     const fq_device_options device_options = {
         .n_lanes = setting->n_lanes,
         .max_elements = setting->band_elements,

@@ -1,6 +1,6 @@
 // The loop of verify: any number of lanes and any band size give the same figures to the last bit;
 // failures of reading end it cleanly; and the maps are those of the worst weights.
-#include "kernels/kernels.h"
+#include "kernels/cpu/backend.h"
 #include "lib/band.h"
 #include "lib/fp8.h"
 #include "lib/verify.h"
@@ -30,11 +30,10 @@ static void add_weight(memory_checkpoint *reference, memory_checkpoint *quantize
                                 (random_u32() & 0x7F));
     const fq_device_options options = {
         .n_lanes = 1, .max_elements = MAX_ELEMENTS, .max_blocks = 142};
-    const fq_backend *backend;
+    const fq_backend *backend = &fq_cpu_backend;
     fq_device *device;
     fq_quantize_counts counts;
     fq_error err = {0};
-    CHECK(fq_backend_find(&backend, "cpu", &err) == FQ_OK);
     CHECK(backend->open(&device, &options, &err) == FQ_OK);
     const fq_quantize_job job = {.source = weights,
                                  .source_dtype = FQ_BF16,
@@ -104,13 +103,13 @@ static fq_status verify(fq_verify *out, const memory_checkpoint *quantized,
                                               .max_blocks =
                                                   fq_band_max_blocks(with->band_elements)};
     fq_verify_run_options run = {
+        .backend = &fq_cpu_backend,
+        .checker = &fq_cpu_checker,
         .n_lanes = with->n_lanes,
         .band_elements = with->band_elements,
         .cancelled = with->cancelled,
     };
-    CHECK(fq_backend_find(&run.backend, "cpu", err) == FQ_OK);
     CHECK(run.backend->open(&run.device, &device_options, err) == FQ_OK);
-    run.checker = fq_checker_find(run.backend);
     fq_status status =
         fq_verify_plan(out, &quantized->checkpoint, &model,
                        reference ? &reference->checkpoint : NULL, &model, &options, err);

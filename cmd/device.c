@@ -1,0 +1,53 @@
+// Looks for the device of a run and opens it: see device.h.
+#include "device.h"
+
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+static bool is_auto(const fq_session *session) {
+    return strcmp(session->request->common->device, FQ_DEVICE_AUTO) == 0;
+}
+
+static fq_status choose(fq_device_choice *out, const fq_session *session, fq_error *err) {
+    const fq_device_work work = {.nbytes = fq_plan_arithmetic_nbytes(&session->plan),
+                                 .n_threads = session->staging.n_lanes};
+    return fq_device_choose(out, session->request->common->device, &work, err);
+}
+
+fq_status fq_session_check_device(const fq_session *session, fq_error *err) {
+    fq_device_choice choice;
+    return is_auto(session) ? FQ_OK : choose(&choice, session, err);
+}
+
+static fq_status open_choice(fq_device **out, const fq_device_choice *choice,
+                             const fq_session *session, fq_error *err) {
+    const fq_staging *staging = &session->staging;
+    const fq_device_options options = {
+        .n_lanes = staging->n_lanes,
+        .max_elements = staging->band_elements,
+        .max_blocks = fq_band_max_blocks(staging->band_elements),
+        .gpus = choice->gpus,
+        .n_gpus = choice->n_gpus,
+    };
+    return choice->backend->open(out, &options, err);
+}
+
+fq_status fq_session_open_device(fq_device **out, const fq_backend **backend,
+                                 const fq_session *session, fq_reply *reply, fq_error *err) {
+    fq_device_choice choice;
+    fq_error why_not = {0};
+    fq_status status = choose(&choice, session, err);
+    if (status)
+        return status;
+    if (is_auto(session) && choice.n_gpus > 0) {
+        if (open_choice(out, &choice, session, &why_not) == FQ_OK) {
+            *backend = choice.backend;
+            return FQ_OK;
+        }
+        fq_messages_add(&reply->warnings, "%s; the CPU computes instead", why_not.text);
+        status = fq_device_choose(&choice, "cpu", NULL, err);
+    }
+    *backend = choice.backend;
+    return status ? status : open_choice(out, &choice, session, err);
+}

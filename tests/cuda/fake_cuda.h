@@ -1,0 +1,40 @@
+// A CUDA runtime without a GPU: what tests tell it to be, and what they ask it afterwards.
+//
+// GPU memory is host memory, kernels are the plain CPU code, and a stream does nothing until
+// somebody waits for it, so that whoever does not wait gets no results. It is strict where the real
+// one is: a stream is used with its own GPU as the current one, and kernels get memory of that GPU.
+#ifndef FQ_TESTS_CUDA_FAKE_CUDA_H
+#define FQ_TESTS_CUDA_FAKE_CUDA_H
+
+#include "cuda_runtime_api.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FAKE_MAX_GPUS = 4 };
+
+typedef struct fake_settings {
+    int n_gpus;             // FAKE_MAX_GPUS at most
+    int driver;             // version: 13000, 0 without a driver
+    uint64_t fail_at;       // the number of the call that fails, from 1 on; 0: none does
+    bool fail_from_then_on; // and all later ones, as after an error that a GPU does not get over
+    cudaError_t fail_with;
+} fake_settings;
+
+// Starts anew: nothing is alive, no call was made. Without it there are two GPUs and no failures,
+// or what FAKE_CUDA_GPUS and FAKE_CUDA_FAIL_AT in the environment say.
+void fake_reset(const fake_settings *settings);
+
+// Calls that were made, those that read or clear an error aside.
+uint64_t fake_n_calls(void);
+
+// Streams, events, allocations and registrations that were made and not given back.
+uint64_t fake_n_alive(void);
+
+// Kernels that ran on a GPU.
+uint64_t fake_n_kernels(int gpu);
+
+// What callers did wrong, in words; "" if nothing.
+const char *fake_misuse(void);
+
+#endif
