@@ -3,7 +3,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/start.cuh"
 
-static constexpr int TILE_ROWS = 128, TILE_CHUNKS = TILE_ROWS / ROWS_AT_ONCE;
+static constexpr int TILE_ROWS = 64, TILE_CHUNKS = TILE_ROWS / ROWS_AT_ONCE;
 
 // What a kernel is told.
 struct matrix {
@@ -87,47 +87,61 @@ static __device__ chunk<DTYPE> decode_any_chunk(tally &sum, uint2 codes, float s
     return out;
 }
 
-// The scale of the chunk at [row, col]; in TILE_BLOCKS all of a tile have one.
+// The scale of the element at [row, col].
 static __device__ __forceinline__ float scale_at(const matrix &m, uint64_t row, uint64_t col) {
     return __ldg(&m.scales[row / m.block.rows * m.n_cols + col / m.block.cols]);
 }
 
-// A chunk of codes never holds elements of two blocks. ONE_SCALE: nor does a tile.
-template <fq_dtype DTYPE, bool ONE_SCALE>
-static __global__ void __launch_bounds__(TILE_THREADS)
-    dequantize_tiles(const matrix m, uint32_t n_tile_cols) {
-    const uint64_t tile_row = (uint64_t)(blockIdx.x / n_tile_cols) * TILE_ROWS;
-    const uint64_t tile_col = (uint64_t)(blockIdx.x % n_tile_cols) * TILE_COLS;
-    const uint64_t row = tile_row + threadIdx.x / CHUNKS_IN_ROW;
-    const uint64_t col = tile_col + threadIdx.x % CHUNKS_IN_ROW * CHUNK;
+// The codes and scales of a thread's chunks of a tile.
+struct strip {
+    uint64_t first; // element of the first chunk
+    int n;          // chunks that lie inside of the matrix
     uint2 codes[TILE_CHUNKS];
     float scales[TILE_CHUNKS];
+};
+
+// A chunk of codes never holds elements of two blocks. ONE_SCALE: nor does a tile.
+template <bool ONE_SCALE>
+static __device__ __forceinline__ void load_strip(strip &s, const matrix &m, uint64_t tile_row) {
+    const uint64_t tile_col = (uint64_t)blockIdx.x * TILE_COLS;
+    const int rows = (int)min(m.rows - tile_row, (uint64_t)TILE_ROWS);
+    const int r = threadIdx.x / CHUNKS_IN_ROW, c = threadIdx.x % CHUNKS_IN_ROW * CHUNK;
+    s.first = (tile_row + r) * m.cols + tile_col + c;
+    s.n = tile_col + c < m.cols ? (rows - r + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE : 0;
     const float scale = ONE_SCALE ? scale_at(m, tile_row, tile_col) : 0.0f;
 #pragma unroll
     for (int k = 0; k < TILE_CHUNKS; k++) {
-        const uint64_t r = row + k * ROWS_AT_ONCE;
-        codes[k] = make_uint2(0, 0);
-        scales[k] = scale;
-        if (r < m.rows && col < m.cols) {
-            codes[k] = __ldcs(reinterpret_cast<const uint2 *>(m.codes + r * m.cols + col));
-            if (!ONE_SCALE)
-                scales[k] = scale_at(m, r, col);
-        }
-    }
-    tally sum = {};
-#pragma unroll
-    for (int k = 0; k < TILE_CHUNKS; k++) {
-        const uint64_t r = row + k * ROWS_AT_ONCE;
-        if (r >= m.rows || col >= m.cols)
+        s.scales[k] = scale;
+        if (k >= s.n)
             continue;
-        const bool plain = !(nan_codes(codes[k].x) | nan_codes(codes[k].y)) &&
-                           __fmul_rn(scales[k], FQ_E4M3_MAX) <= greatest_value<DTYPE>;
-        store_chunk<DTYPE>(m.target, r * m.cols + col,
-                           plain ? decode<DTYPE>(codes[k], scales[k])
-                                 : decode_any_chunk<DTYPE>(sum, codes[k], scales[k]));
+        s.codes[k] =
+            __ldcs(reinterpret_cast<const uint2 *>(m.codes + s.first + k * ROWS_AT_ONCE * m.cols));
+        if (!ONE_SCALE)
+            s.scales[k] = scale_at(m, tile_row + r + k * ROWS_AT_ONCE, tile_col + c);
     }
-    __syncwarp();
-    sum.publish(m.counts);
+}
+
+template <fq_dtype DTYPE, bool ONE_SCALE>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    dequantize_tiles(const __grid_constant__ matrix m) {
+    for (uint64_t row = (uint64_t)blockIdx.y * TILE_ROWS; row < m.rows;
+         row += (uint64_t)gridDim.y * TILE_ROWS) {
+        strip s;
+        tally sum = {};
+        load_strip<ONE_SCALE>(s, m, row);
+#pragma unroll
+        for (int k = 0; k < TILE_CHUNKS; k++) {
+            if (k >= s.n)
+                continue;
+            const bool plain = !(nan_codes(s.codes[k].x) | nan_codes(s.codes[k].y)) &&
+                               __fmul_rn(s.scales[k], FQ_E4M3_MAX) <= greatest_value<DTYPE>;
+            store_chunk<DTYPE>(m.target, s.first + k * ROWS_AT_ONCE * m.cols,
+                               plain ? decode<DTYPE>(s.codes[k], s.scales[k])
+                                     : decode_any_chunk<DTYPE>(sum, s.codes[k], s.scales[k]));
+        }
+        __syncwarp();
+        sum.publish(m.counts);
+    }
 }
 
 // Element by element, for rows that are not aligned, and blocks that cut chunks.
@@ -163,14 +177,11 @@ template <fq_dtype DTYPE> static int launch(const matrix &m, cudaStream_t stream
     if (m.cols % CHUNK != 0 || (m.block.cols % CHUNK != 0 && m.n_cols > 1) ||
         !is_aligned(m.codes, sizeof(uint2)) || !is_aligned(m.target, sizeof(uint4)))
         return launch_any<DTYPE>(m, stream);
-    const uint64_t n_cols = fq_ceil_div(m.cols, TILE_COLS);
-    const uint64_t n_tiles = fq_ceil_div(m.rows, TILE_ROWS) * n_cols;
-    if (n_tiles > INT32_MAX) // more than any GPU's memory holds
-        return cudaErrorInvalidValue;
     const bool one_scale = (m.block.rows % TILE_ROWS == 0 || m.block.rows >= m.rows) &&
                            (m.block.cols % TILE_COLS == 0 || m.block.cols >= m.cols);
-    return start(one_scale ? dequantize_tiles<DTYPE, true> : dequantize_tiles<DTYPE, false>,
-                 (uint32_t)n_tiles, TILE_THREADS, stream, m, (uint32_t)n_cols);
+    const dim3 grid = grid_of_tiles(fq_ceil_div(m.cols, TILE_COLS), fq_ceil_div(m.rows, TILE_ROWS));
+    return start(one_scale ? dequantize_tiles<DTYPE, true> : dequantize_tiles<DTYPE, false>, grid,
+                 TILE_THREADS, stream, m);
 }
 
 int fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,

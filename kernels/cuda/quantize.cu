@@ -1,88 +1,106 @@
 // Quantizes on the GPU: blocks of 128×128 and 1×128 in one pass over memory.
 //
-// A thread block holds a tile of the matrix in its registers: all of it is asked for at once, then
-// amax, scales and codes are worked out without going back to memory.
+// The threads of a thread block hold a tile of the matrix in their registers: all of it is asked
+// for at once, then amax, scales and codes are worked out without going back to memory. What is
+// rare (elements that are to be counted, NaN) is left to small loops that read once more: the path
+// of all others has to be short, or the instructions take longer than the memory.
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/start.cuh"
 
-// What a kernel is told. cols is a multiple of CHUNK.
-struct tiles {
-    const void *source;
-    uint8_t *codes;
-    float *scales;
-    fq_cuda_quantize_counts *counts;
-    uint64_t rows, cols;
-    uint32_t n_cols; // tiles side by side
-    scaling how;
-};
-
-// A thread's chunks of a tile: one in every ROWS_AT_ONCE-th row.
-template <fq_dtype DTYPE, int N> struct part {
-    uint64_t row, col; // of the first chunk
-    int n;             // chunks that lie inside of the matrix; the others are zeros
+// A thread's chunks of a tile, the same number of elements apart.
+template <fq_dtype DTYPE, int N> struct strip {
+    uint64_t first, step; // elements of the matrix
+    int n;                // chunks that lie inside of it; the others are zeros
     chunk<DTYPE> chunks[N];
 
-    // The number in the matrix of the first element of chunk k.
-    __device__ __forceinline__ uint64_t first(const tiles &t, int k) const {
-        return (row + k * ROWS_AT_ONCE) * t.cols + col;
+    __device__ __forceinline__ void load(const matrix &m) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            chunks[k] = {};
+            if (k < n)
+                chunks[k] = load_chunk<DTYPE>(m.source, first + k * step);
+        }
     }
 };
 
-template <fq_dtype DTYPE, int N>
-static __device__ __forceinline__ void load_part(part<DTYPE, N> &out, const tiles &t) {
-    const uint32_t i = blockIdx.x / t.n_cols, j = blockIdx.x % t.n_cols;
-    out.row = (uint64_t)i * (N * ROWS_AT_ONCE) + threadIdx.x / CHUNKS_IN_ROW;
-    out.col = (uint64_t)j * TILE_COLS + threadIdx.x % CHUNKS_IN_ROW * CHUNK;
-    const uint64_t rows = out.row < t.rows && out.col < t.cols ? t.rows - out.row : 0;
-    out.n = (int)min((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, (uint64_t)N);
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        out.chunks[k] = {};
-        if (k < out.n)
-            out.chunks[k] = load_chunk<DTYPE>(t.source, out.first(t, k));
-    }
-}
-
-// The codes of a chunk.
-template <fq_dtype DTYPE, bool SHORT_CUT>
-static __device__ __forceinline__ uint2 encode(const chunk<DTYPE> &c, const divisor &by) {
+// DIVIDE: by IEEE's division; else by quotient().
+template <fq_dtype DTYPE, bool DIVIDE>
+static __device__ __forceinline__ uint2 encode(const chunk<DTYPE> &c, float scale,
+                                               float reciprocal) {
     float q[CHUNK];
 #pragma unroll
-    for (int k = 0; k < CHUNK; k++)
-        q[k] = quotient<SHORT_CUT>(value_in_chunk(c, k), by);
+    for (int k = 0; k < CHUNK; k++) {
+        const float value = value_in_chunk(c, k);
+        q[k] = DIVIDE ? __fdiv_rn(value, scale) : quotient(value, scale, reciprocal);
+    }
     return make_uint2(e4m3x4_of_f32(q[0], q[1], q[2], q[3]), e4m3x4_of_f32(q[4], q[5], q[6], q[7]));
 }
 
-template <fq_dtype DTYPE>
-static __device__ __forceinline__ void count_chunk(tally &sum, const chunk<DTYPE> &c, uint2 codes,
-                                                   const divisor &by) {
-#pragma unroll
-    for (int k = 0; k < CHUNK; k++)
-        count_element(sum, value_in_chunk(c, k), (k < 4 ? codes.x : codes.y) >> (8 * (k % 4)), by);
-}
-
-// Writes the codes of a chunk. counts: they may be of those that are counted.
-template <fq_dtype DTYPE>
-static __device__ __forceinline__ void
-encode_chunk(tally &sum, uint8_t *codes, const chunk<DTYPE> &c, const divisor &by, bool counts) {
-    const uint2 packed = by.short_cut ? encode<DTYPE, true>(c, by) : encode<DTYPE, false>(c, by);
-    __stcs(reinterpret_cast<uint2 *>(codes), packed);
-    if (counts)
-        count_chunk(sum, c, packed, by);
-}
-
-template <fq_dtype DTYPE, int N>
-static __device__ void count_nonfinite(const tiles &t, const part<DTYPE, N> &p) {
-    nonfinite_tally found = {};
+// The codes of a strip whose elements are not counted.
+template <fq_dtype DTYPE, int N, bool DIVIDE>
+static __device__ __forceinline__ void encode_strip(const matrix &m, const strip<DTYPE, N> &s,
+                                                    float scale) {
+    const float reciprocal = DIVIDE ? 0.0f : __frcp_rn(scale);
 #pragma unroll
     for (int k = 0; k < N; k++) {
+        if (k < s.n)
+            __stcs(reinterpret_cast<uint2 *>(m.codes + s.first + k * s.step),
+                   encode<DTYPE, DIVIDE>(s.chunks[k], scale, reciprocal));
+    }
+}
+
+// The codes of n chunks under any scale, and what is counted.
+template <fq_dtype DTYPE>
+static __device__ __noinline__ tally encode_and_count(const matrix &m, uint64_t first,
+                                                      uint64_t step, int n, float scale) {
+    tally sum = {};
+#pragma unroll 1
+    for (int k = 0; k < n; k++, first += step) {
+        const chunk<DTYPE> c = load_chunk<DTYPE>(m.source, first);
+        const uint2 codes = encode<DTYPE, true>(c, scale, 0.0f);
+        *reinterpret_cast<uint2 *>(m.codes + first) = codes;
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
-            if (is_nonfinite<DTYPE>(bits_in_chunk(p.chunks[k], i)))
-                found.add(p.first(t, k) + i);
+            const float value = value_in_chunk(c, i);
+            sum.add(value, __fdiv_rn(value, scale), (i < 4 ? codes.x : codes.y) >> (8 * (i % 4)));
         }
     }
-    found.publish(t.counts);
+    return sum;
+}
+
+template <fq_dtype DTYPE>
+static __device__ __noinline__ void count_nonfinite(const matrix &m, uint64_t first, uint64_t step,
+                                                    int n) {
+    nonfinite_tally found = {};
+#pragma unroll 1
+    for (int k = 0; k < n; k++, first += step) {
+        const chunk<DTYPE> c = load_chunk<DTYPE>(m.source, first);
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) {
+            if (is_nonfinite<DTYPE>(bits_in_chunk(c, i)))
+                found.add(first + i);
+        }
+    }
+    found.publish(m.counts);
+}
+
+// True if no element of that magnitude or more is one that is counted: flushed to zero is what lies
+// under 2^-10 scales or a little more; only under a subnormal scale is anything saturated.
+static __device__ __forceinline__ bool counts_nothing(float least, float scale) {
+    return least > __fmul_rn(scale, 0x1p-9f) && scale >= FLT_MIN;
+}
+
+// Quantizes the strip by its block's scale; r is the strip's own range.
+template <fq_dtype DTYPE, int N, bool DIVIDE>
+static __device__ __forceinline__ tally quantize_strip(const matrix &m, const strip<DTYPE, N> &s,
+                                                       const range<DTYPE> &r, float amax,
+                                                       float scale) {
+    if (counts_nothing(value_of_bits<DTYPE>(least_bits(r)), scale) &&
+        (DIVIDE || has_quotient<DTYPE>(amax, scale, m))) {
+        encode_strip<DTYPE, N, DIVIDE>(m, s, scale);
+        return {0, 0};
+    }
+    return encode_and_count<DTYPE>(m, s.first, s.step, s.n, scale);
 }
 
 // ---- 128×128
@@ -102,83 +120,109 @@ static __device__ __forceinline__ uint32_t max_of_threads(uint32_t value) {
     return value;
 }
 
+// The strip of a thread in block [i, blockIdx.x]: a chunk in every ROWS_AT_ONCE-th row.
 template <fq_dtype DTYPE>
-static __global__ void __launch_bounds__(TILE_THREADS) quantize_blocks(const tiles t) {
-    part<DTYPE, BLOCK_CHUNKS> p;
-    load_part(p, t);
+static __device__ __forceinline__ void place_in_block(strip<DTYPE, BLOCK_CHUNKS> &s,
+                                                      const matrix &m, uint64_t i) {
+    const uint64_t row = i * 128, col = (uint64_t)blockIdx.x * TILE_COLS;
+    const int rows = (int)min(m.rows - row, (uint64_t)128);
+    const int r = threadIdx.x / CHUNKS_IN_ROW, c = threadIdx.x % CHUNKS_IN_ROW * CHUNK;
+    s.first = (row + r) * m.cols + col + c;
+    s.step = ROWS_AT_ONCE * m.cols;
+    s.n = col + c < m.cols ? (rows - r + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE : 0;
+}
+
+template <fq_dtype DTYPE, bool DIVIDE>
+static __device__ __forceinline__ void quantize_block(const matrix &m, uint64_t i) {
+    strip<DTYPE, BLOCK_CHUNKS> s;
+    place_in_block(s, m, i);
+    s.load(m);
     range<DTYPE> r = empty_range<DTYPE>();
 #pragma unroll
     for (int k = 0; k < BLOCK_CHUNKS; k++)
-        widen(r, p.chunks[k]);
+        widen(r, s.chunks[k]);
     const uint32_t greatest = max_of_threads(greatest_bits(r));
     if (is_nonfinite<DTYPE>(greatest)) {
-        count_nonfinite(t, p);
+        count_nonfinite<DTYPE>(m, s.first, s.step, s.n);
         return;
     }
     const float amax = value_of_bits<DTYPE>(greatest);
-    const divisor by = divisor_of<DTYPE>(amax, t.how);
+    const float scale = scale_of_amax(amax, m);
+    const tally sum = quantize_strip<DTYPE, BLOCK_CHUNKS, DIVIDE>(m, s, r, amax, scale);
     if (threadIdx.x == 0) {
-        t.scales[blockIdx.x] = by.scale;
-        count_block(t.counts, amax, t.how);
+        m.scales[i * m.n_cols + blockIdx.x] = scale;
+        count_block(m, amax);
     }
-    const bool counts = may_count(value_of_bits<DTYPE>(least_bits(r)), amax, by);
-    tally sum = {};
-#pragma unroll
-    for (int k = 0; k < BLOCK_CHUNKS; k++) {
-        if (k < p.n)
-            encode_chunk(sum, t.codes + p.first(t, k), p.chunks[k], by, counts);
+    sum.publish(m.counts);
+}
+
+template <fq_dtype DTYPE, bool DIVIDE>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    quantize_blocks(const __grid_constant__ matrix m) {
+    for (uint64_t i = blockIdx.y; i < m.n_rows; i += gridDim.y) {
+        quantize_block<DTYPE, DIVIDE>(m, i);
+        __syncthreads(); // before max_of_threads writes again
     }
-    sum.publish(t.counts);
 }
 
 // ---- 1×128
 
-// Lower tiles, so that a matrix of few rows, as activations are, is spread over many of them.
-static constexpr int ROW_CHUNKS = 2;
+// Four threads take a row of a tile, four chunks each: enough elements for what is worked out once
+// for each thread, and still whole sectors in every access of a row.
+static constexpr int ROW_THREADS = 4, ROW_CHUNKS = CHUNKS_IN_ROW / ROW_THREADS;
+static constexpr int TILE_ROWS = TILE_THREADS / ROW_THREADS;
 
 // The greatest of the values that the threads of a row hold.
 static __device__ __forceinline__ uint32_t max_of_row(uint32_t value) {
 #pragma unroll
-    for (int step = CHUNKS_IN_ROW / 2; step > 0; step /= 2)
+    for (int step = ROW_THREADS / 2; step > 0; step /= 2)
         value = max(value, __shfl_xor_sync(~0u, value, step));
     return value;
 }
 
-// Chunk k, with those of the threads beside it, which are the block. False if that is not finite.
+// The strip of a thread in row `row` and the tiles' column blockIdx.x; empty beyond the last row.
 template <fq_dtype DTYPE>
-static __device__ __forceinline__ bool quantize_row(tally &sum, const tiles &t,
-                                                    const part<DTYPE, ROW_CHUNKS> &p, int k) {
-    range<DTYPE> r = empty_range<DTYPE>();
-    widen(r, p.chunks[k]);
-    const uint32_t greatest = max_of_row(greatest_bits(r));
-    if (is_nonfinite<DTYPE>(greatest))
-        return false;
-    if (k >= p.n)
-        return true;
-    const float amax = value_of_bits<DTYPE>(greatest);
-    const divisor by = divisor_of<DTYPE>(amax, t.how);
-    if (threadIdx.x % CHUNKS_IN_ROW == 0) {
-        t.scales[(p.row + k * ROWS_AT_ONCE) * t.n_cols + p.col / TILE_COLS] = by.scale;
-        count_block(t.counts, amax, t.how);
-    }
-    const bool counts = may_count(value_of_bits<DTYPE>(least_bits(r)), amax, by);
-    encode_chunk(sum, t.codes + p.first(t, k), p.chunks[k], by, counts);
-    return true;
+static __device__ __forceinline__ void place_in_row(strip<DTYPE, ROW_CHUNKS> &s, const matrix &m,
+                                                    uint64_t row) {
+    const uint64_t col = (uint64_t)blockIdx.x * TILE_COLS;
+    const int chunks = (int)min((m.cols - col) / CHUNK, (uint64_t)CHUNKS_IN_ROW);
+    const int c = threadIdx.x % ROW_THREADS;
+    s.first = row * m.cols + col + c * CHUNK;
+    s.step = ROW_THREADS * CHUNK;
+    s.n = row < m.rows ? (chunks - c + ROW_THREADS - 1) / ROW_THREADS : 0;
 }
 
-template <fq_dtype DTYPE>
-static __global__ void __launch_bounds__(TILE_THREADS) quantize_rows(const tiles t) {
-    part<DTYPE, ROW_CHUNKS> p;
-    load_part(p, t);
-    tally sum = {};
-    bool finite = true;
+template <fq_dtype DTYPE, bool DIVIDE>
+static __device__ __forceinline__ tally quantize_row(const matrix &m, uint64_t row) {
+    strip<DTYPE, ROW_CHUNKS> s;
+    place_in_row(s, m, row);
+    s.load(m);
+    range<DTYPE> r = empty_range<DTYPE>();
 #pragma unroll
     for (int k = 0; k < ROW_CHUNKS; k++)
-        finite &= quantize_row(sum, t, p, k);
-    if (!finite)
-        count_nonfinite(t, p);
-    __syncwarp();
-    sum.publish(t.counts);
+        widen(r, s.chunks[k]);
+    const uint32_t greatest = max_of_row(greatest_bits(r));
+    if (is_nonfinite<DTYPE>(greatest)) {
+        count_nonfinite<DTYPE>(m, s.first, s.step, s.n);
+        return {0, 0};
+    }
+    const float amax = value_of_bits<DTYPE>(greatest);
+    const float scale = scale_of_amax(amax, m);
+    if (threadIdx.x % ROW_THREADS == 0 && row < m.rows) {
+        m.scales[row * m.n_cols + blockIdx.x] = scale;
+        count_block(m, amax);
+    }
+    return quantize_strip<DTYPE, ROW_CHUNKS, DIVIDE>(m, s, r, amax, scale);
+}
+
+template <fq_dtype DTYPE, bool DIVIDE>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    quantize_rows(const __grid_constant__ matrix m) {
+    for (uint64_t i = blockIdx.y; i * TILE_ROWS < m.rows; i += gridDim.y) {
+        const tally sum = quantize_row<DTYPE, DIVIDE>(m, i * TILE_ROWS + threadIdx.x / ROW_THREADS);
+        __syncwarp();
+        sum.publish(m.counts);
+    }
 }
 
 // ---- Launching
@@ -189,34 +233,38 @@ static bool fits_tiles(const fq_quantize_job *job) {
            is_aligned(job->codes, sizeof(uint2));
 }
 
-template <fq_dtype DTYPE>
-static int launch(const tiles &t, bool rows, uint64_t n_tiles, cudaStream_t stream) {
-    return start(rows ? quantize_rows<DTYPE> : quantize_blocks<DTYPE>, (uint32_t)n_tiles,
-                 TILE_THREADS, stream, t);
+template <fq_dtype DTYPE, bool DIVIDE> static int launch(const matrix &m, cudaStream_t stream) {
+    const bool rows = m.block.rows == 1;
+    const dim3 grid = grid_of_tiles(m.n_cols, fq_ceil_div(m.rows, rows ? TILE_ROWS : 128));
+    return start(rows ? quantize_rows<DTYPE, DIVIDE> : quantize_blocks<DTYPE, DIVIDE>, grid,
+                 TILE_THREADS, stream, m);
 }
 
 int fq_cuda_load(void) {
     cudaFuncAttributes ignored;
     return cudaFuncGetAttributes(&ignored,
-                                 reinterpret_cast<const void *>(quantize_blocks<FQ_BF16>));
+                                 reinterpret_cast<const void *>(quantize_blocks<FQ_BF16, false>));
 }
 
 int fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
                      cudaStream_t stream) {
+    matrix m;
+    m.source = job->source;
+    m.codes = job->codes;
+    m.scales = job->scales;
+    m.counts = counts;
+    m.rows = job->rows;
+    m.cols = job->cols;
+    m.block = job->block;
+    m.n_rows = fq_ceil_div(job->rows, job->block.rows);
+    m.n_cols = fq_ceil_div(job->cols, job->block.cols);
+    m.amax_floor = job->amax_floor;
+    m.pow2 = job->pow2_scales;
     if (!fits_tiles(job))
-        return quantize_any(job, counts, stream);
-    const bool rows = job->block.rows == 1;
-    const uint64_t tile_rows = (rows ? ROW_CHUNKS : BLOCK_CHUNKS) * ROWS_AT_ONCE;
-    const uint64_t n_cols = fq_ceil_div(job->cols, TILE_COLS);
-    const uint64_t n_tiles = fq_ceil_div(job->rows, tile_rows) * n_cols;
-    if (n_tiles > INT32_MAX) // more than any GPU's memory holds
-        return cudaErrorInvalidValue;
-    const tiles t = {
-        job->source, job->codes, job->scales,      counts,
-        job->rows,   job->cols,  (uint32_t)n_cols, {job->amax_floor, job->pow2_scales},
-    };
-    if (job->source_dtype == FQ_F32)
-        return launch<FQ_F32>(t, rows, n_tiles, stream);
-    return job->source_dtype == FQ_F16 ? launch<FQ_F16>(t, rows, n_tiles, stream)
-                                       : launch<FQ_BF16>(t, rows, n_tiles, stream);
+        return quantize_any(job->source_dtype, m, stream);
+    if (job->source_dtype == FQ_BF16)
+        return launch<FQ_BF16, false>(m, stream);
+    if (job->source_dtype == FQ_F16)
+        return launch<FQ_F16, false>(m, stream);
+    return m.pow2 ? launch<FQ_F32, false>(m, stream) : launch<FQ_F32, true>(m, stream);
 }

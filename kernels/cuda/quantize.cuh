@@ -5,52 +5,47 @@
 #include "kernels/cuda/codec.cuh"
 #include "kernels/cuda/launch.h"
 
-// How amax becomes a scale.
-struct scaling {
+// What a kernel is told of the whole matrix.
+struct matrix {
+    const void *source;
+    uint8_t *codes;
+    float *scales;
+    fq_cuda_quantize_counts *counts;
+    uint64_t rows, cols;
+    fq_block block;
+    uint64_t n_rows, n_cols; // blocks upon each other, side by side
     float amax_floor;
     bool pow2;
 };
 
-// What the elements of a block are divided by.
-struct divisor {
-    float scale;
-    float reciprocal; // rounded to nearest; where short_cut
-    bool short_cut;   // quotients may be had from the reciprocal
-};
-
 // The scale of fq_scale_of_amax.
-static __device__ __forceinline__ float scale_of_amax(float amax, const scaling &how) {
-    const float bounded = fmaxf(amax, how.amax_floor);
+static __device__ __forceinline__ float scale_of_amax(float amax, const matrix &m) {
+    const float bounded = fmaxf(amax, m.amax_floor);
     if (bounded == 0.0f)
         return 1.0f;
     const float scale = __fdiv_rn(bounded, FQ_E4M3_MAX);
-    if (!how.pow2)
+    if (!m.pow2)
         return scale > 0.0f ? scale : 0x1p-149f;
     const uint32_t bits = __float_as_uint(scale);
     const uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFFu) != 0);
     return __uint_as_float(min(max(exponent, 1u), 254u) << 23);
 }
 
-// See "Quotients on the GPU" in docs/numerics.md: the short cut is exact for powers of two, and was
-// tried for every BF16 element under the normal scale of every BF16 amax or of the default floor.
-template <fq_dtype DTYPE>
-static __device__ __forceinline__ divisor divisor_of(float amax, const scaling &how) {
-    divisor by;
-    by.scale = scale_of_amax(amax, how);
-    const bool tried = DTYPE == FQ_BF16 && by.scale >= FLT_MIN &&
-                       (amax >= how.amax_floor || how.amax_floor == FQ_DEFAULT_AMAX_FLOOR);
-    by.short_cut = how.pow2 || tried;
-    by.reciprocal = by.short_cut ? __frcp_rn(by.scale) : 0.0f;
-    return by;
+// value / scale as E4M3 needs it: by the reciprocal, rounded to nearest, and one correction. See
+// "Quotients on the GPU" in docs/numerics.md. Written so that the quotient of -0 is -0.
+static __device__ __forceinline__ float quotient(float value, float scale, float reciprocal) {
+    const float q = __fmul_rn(value, reciprocal);
+    return __fmaf_rn(-reciprocal, __fmaf_rn(q, scale, -value), q);
 }
 
-// value / scale: IEEE's, or with the short cut one that has the same E4M3 code.
-template <bool SHORT_CUT>
-static __device__ __forceinline__ float quotient(float value, const divisor &by) {
-    if (!SHORT_CUT)
-        return __fdiv_rn(value, by.scale);
-    const float q = __fmul_rn(value, by.reciprocal);
-    return __fmaf_rn(by.reciprocal, __fmaf_rn(-q, by.scale, value), q);
+// True if quotient() gives the codes of the division. It does for powers of two; and it was tried
+// for all elements of the 16-bit dtypes under the scales of every amax and of the default floor.
+// Not for the least scales: there what is left of a value would have to be less than FP32 can say.
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ bool has_quotient(float amax, float scale, const matrix &m) {
+    const bool tried = DTYPE != FQ_F32 && scale >= 0x1p-90f &&
+                       (amax >= m.amax_floor || m.amax_floor == FQ_DEFAULT_AMAX_FLOOR);
+    return m.pow2 || tried;
 }
 
 // ---- Counting
@@ -62,6 +57,11 @@ static __device__ __forceinline__ unsigned long long *as_counter(uint64_t *count
 // What a thread has counted of its elements.
 struct tally {
     uint32_t saturated, flushed_to_zero;
+
+    __device__ __forceinline__ void add(float value, float exact_quotient, uint32_t code) {
+        saturated += fabsf(exact_quotient) > FQ_E4M3_SATURATES;
+        flushed_to_zero += value != 0.0f && (code & 0x7Fu) == 0;
+    }
 
     // By all threads of a warp together.
     __device__ __forceinline__ void publish(fq_cuda_quantize_counts *counts) const {
@@ -76,26 +76,12 @@ struct tally {
     }
 };
 
-// False if no element of that magnitude or more, in a block of that amax, is one that is counted:
-// flushed to zero is what lies under 2^-10 scales or a little more, saturated what is over 464.
-static __device__ __forceinline__ bool may_count(float least, float amax, const divisor &by) {
-    const bool may_flush = least <= __fmul_rn(by.scale, 0x1p-9f);
-    return may_flush || (!by.short_cut && __fdiv_rn(amax, by.scale) > FQ_E4M3_SATURATES);
-}
-
-static __device__ __forceinline__ void count_element(tally &sum, float value, uint32_t code,
-                                                     const divisor &by) {
-    sum.flushed_to_zero += value != 0.0f && (code & 0x7Fu) == 0;
-    sum.saturated += fabsf(__fdiv_rn(value, by.scale)) > FQ_E4M3_SATURATES;
-}
-
 // By one thread for each block.
-static __device__ __forceinline__ void count_block(fq_cuda_quantize_counts *counts, float amax,
-                                                   const scaling &how) {
+static __device__ __forceinline__ void count_block(const matrix &m, float amax) {
     if (amax == 0.0f)
-        atomicAdd(as_counter(&counts->zero_blocks), 1ull);
-    else if (amax < how.amax_floor)
-        atomicAdd(as_counter(&counts->floored_blocks), 1ull);
+        atomicAdd(as_counter(&m.counts->zero_blocks), 1ull);
+    else if (amax < m.amax_floor)
+        atomicAdd(as_counter(&m.counts->floored_blocks), 1ull);
 }
 
 // The non-finite elements that a thread has met.
@@ -107,6 +93,7 @@ struct nonfinite_tally {
         n++;
         first = max(first, ~element);
     }
+
     __device__ __forceinline__ void publish(fq_cuda_quantize_counts *counts) const {
         if (n == 0)
             return;
@@ -116,7 +103,6 @@ struct nonfinite_tally {
 };
 
 // The kernel for blocks and alignments that quantize.cu has none for. Returns a cudaError_t.
-int quantize_any(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
-                 struct CUstream_st *stream);
+int quantize_any(fq_dtype dtype, const matrix &m, struct CUstream_st *stream);
 
 #endif

@@ -3,21 +3,9 @@
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/start.cuh"
 
-static constexpr uint32_t SMALL_BLOCK = 2048; // elements, of which a warp is enough
+static constexpr uint32_t SMALL_BLOCK = 2048; // elements, for which a warp is enough
 static constexpr uint32_t SMALL_THREADS = 32, LARGE_THREADS = 256;
 static constexpr uint32_t MAX_GRID = 1 << 20;
-
-// What a kernel is told.
-struct matrix {
-    const void *source;
-    uint8_t *codes;
-    float *scales;
-    fq_cuda_quantize_counts *counts;
-    uint64_t rows, cols;
-    fq_block block;
-    uint64_t n_cols, n_blocks;
-    scaling how;
-};
 
 // One block of the matrix.
 struct window {
@@ -40,10 +28,10 @@ static __device__ __forceinline__ uint64_t place(const matrix &m, const window &
 }
 
 template <fq_dtype DTYPE>
-static __device__ __forceinline__ uint32_t bits_at(const void *source, uint64_t i) {
+static __device__ __forceinline__ uint32_t bits_at(const matrix &m, uint64_t i) {
     if (DTYPE == FQ_F32)
-        return static_cast<const uint32_t *>(source)[i];
-    return static_cast<const uint16_t *>(source)[i];
+        return static_cast<const uint32_t *>(m.source)[i];
+    return static_cast<const uint16_t *>(m.source)[i];
 }
 
 // The greatest of the values that all threads hold.
@@ -63,21 +51,22 @@ template <fq_dtype DTYPE> static __device__ void count_nonfinite(const matrix &m
     nonfinite_tally found = {};
     for (uint64_t i = threadIdx.x; i < w.n; i += blockDim.x) {
         const uint64_t at = place(m, w, i);
-        if (is_nonfinite<DTYPE>(bits_at<DTYPE>(m.source, at)))
+        if (is_nonfinite<DTYPE>(bits_at<DTYPE>(m, at)))
             found.add(at);
     }
     found.publish(m.counts);
 }
 
 template <fq_dtype DTYPE>
-static __device__ void encode(const matrix &m, const window &w, const divisor &by) {
+static __device__ void encode(const matrix &m, const window &w, float scale) {
     tally sum = {};
     for (uint64_t i = threadIdx.x; i < w.n; i += blockDim.x) {
         const uint64_t at = place(m, w, i);
-        const float value = value_of_bits<DTYPE>(bits_at<DTYPE>(m.source, at));
-        const uint32_t code = e4m3x4_of_f32(quotient<false>(value, by), 0.0f, 0.0f, 0.0f) & 0xFFu;
+        const float value = value_of_bits<DTYPE>(bits_at<DTYPE>(m, at));
+        const float q = __fdiv_rn(value, scale);
+        const uint32_t code = e4m3x4_of_f32(q, 0.0f, 0.0f, 0.0f) & 0xFFu;
         m.codes[at] = (uint8_t)code;
-        count_element(sum, value, code, by);
+        sum.add(value, q, code);
     }
     __syncwarp();
     sum.publish(m.counts);
@@ -87,50 +76,36 @@ template <fq_dtype DTYPE> static __device__ void quantize_block(const matrix &m,
     const window w = window_of(m, b);
     uint32_t greatest = 0;
     for (uint64_t i = threadIdx.x; i < w.n; i += blockDim.x)
-        greatest = max(greatest, magnitude<DTYPE>(bits_at<DTYPE>(m.source, place(m, w, i))));
+        greatest = max(greatest, magnitude<DTYPE>(bits_at<DTYPE>(m, place(m, w, i))));
     greatest = max_of_threads(greatest);
     if (is_nonfinite<DTYPE>(greatest)) {
         count_nonfinite<DTYPE>(m, w);
         return;
     }
     const float amax = value_of_bits<DTYPE>(greatest);
-    const divisor by = divisor_of<DTYPE>(amax, m.how);
+    const float scale = scale_of_amax(amax, m);
     if (threadIdx.x == 0) {
-        m.scales[b] = by.scale;
-        count_block(m.counts, amax, m.how);
+        m.scales[b] = scale;
+        count_block(m, amax);
     }
-    encode<DTYPE>(m, w, by);
+    encode<DTYPE>(m, w, scale);
 }
 
 template <fq_dtype DTYPE>
-static __global__ void __launch_bounds__(LARGE_THREADS) quantize_matrix(const matrix m) {
-    for (uint64_t b = blockIdx.x; b < m.n_blocks; b += gridDim.x)
+static __global__ void __launch_bounds__(LARGE_THREADS)
+    quantize_matrix(const __grid_constant__ matrix m) {
+    for (uint64_t b = blockIdx.x; b < m.n_rows * m.n_cols; b += gridDim.x)
         quantize_block<DTYPE>(m, b);
 }
 
-template <fq_dtype DTYPE> static int launch(const matrix &m, cudaStream_t stream) {
+int quantize_any(fq_dtype dtype, const matrix &m, cudaStream_t stream) {
     const uint64_t rows = m.block.rows < m.rows ? m.block.rows : m.rows;
     const uint64_t cols = m.block.cols < m.cols ? m.block.cols : m.cols;
+    const uint64_t n_blocks = m.n_rows * m.n_cols;
     const uint32_t n_threads = rows * cols <= SMALL_BLOCK ? SMALL_THREADS : LARGE_THREADS;
-    const uint32_t grid = m.n_blocks < MAX_GRID ? (uint32_t)m.n_blocks : MAX_GRID;
-    return start(quantize_matrix<DTYPE>, grid, n_threads, stream, m);
-}
-
-int quantize_any(const fq_quantize_job *job, fq_cuda_quantize_counts *counts, cudaStream_t stream) {
-    const uint64_t n_cols = fq_ceil_div(job->cols, job->block.cols);
-    const matrix m = {
-        job->source,
-        job->codes,
-        job->scales,
-        counts,
-        job->rows,
-        job->cols,
-        job->block,
-        n_cols,
-        fq_ceil_div(job->rows, job->block.rows) * n_cols,
-        {job->amax_floor, job->pow2_scales},
-    };
-    if (job->source_dtype == FQ_F32)
-        return launch<FQ_F32>(m, stream);
-    return job->source_dtype == FQ_F16 ? launch<FQ_F16>(m, stream) : launch<FQ_BF16>(m, stream);
+    const uint32_t grid = n_blocks < MAX_GRID ? (uint32_t)n_blocks : MAX_GRID;
+    return start(dtype == FQ_F32   ? quantize_matrix<FQ_F32>
+                 : dtype == FQ_F16 ? quantize_matrix<FQ_F16>
+                                   : quantize_matrix<FQ_BF16>,
+                 grid, n_threads, stream, m);
 }
