@@ -11,10 +11,11 @@ if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
 endif()
 set(FP8Q_CUDA ON)
 
-# Machine code for each generation of data centre and desktop GPUs since Ampere, and code that the
-# driver of a later one compiles.
+# Machine code for the generations since Ampere: each runs on the later GPUs of its own generation,
+# and Ada's (89), which converts to FP8 itself, is one of its own. Drivers of others compile Hopper's
+# PTX.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90 100-real 120-real)
 endif()
 set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
 set(CMAKE_CUDA_STANDARD 17)

@@ -69,13 +69,17 @@ static size_t align_up(size_t nbytes) { return (nbytes + ALIGNMENT - 1) / ALIGNM
 
 // A context, the kernels, and the memory of the lanes.
 static fq_status open_gpu(gpu *g, fq_error *err) {
+    const size_t nbytes = g->n_lanes * g->device->lane_nbytes;
     fq_status status = fq_gpu_use(g->ordinal, err);
     if (!status)
         status = fq_gpu_check(g->ordinal, "loading the kernels", fq_cuda_load(), err);
     if (!status)
         status =
-            fq_gpu_check(g->ordinal, "cudaMalloc",
-                         cudaMalloc((void **)&g->memory, g->n_lanes * g->device->lane_nbytes), err);
+            fq_gpu_check(g->ordinal, "cudaMalloc", cudaMalloc((void **)&g->memory, nbytes), err);
+    // Where an element is not finite some codes are not written, but copied out all the same: they
+    // must not be what another program left behind.
+    if (!status)
+        status = fq_gpu_check(g->ordinal, "cudaMemset", cudaMemset(g->memory, 0, nbytes), err);
     return status;
 }
 
@@ -324,6 +328,7 @@ static fq_status drain(const lane *l, fq_error *err) {
     if (!status)
         return fq_gpu_check(l->gpu, "cudaEventSynchronize", cudaEventSynchronize(l->done), err);
     (void)cudaStreamSynchronize(l->stream); // copies may still be under way
+    (void)cudaGetLastError();
     return status;
 }
 

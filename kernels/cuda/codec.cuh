@@ -119,6 +119,32 @@ static __device__ __forceinline__ uint32_t greatest_bits(const range<DTYPE> &r) 
     return DTYPE == FQ_F32 ? r.greatest : max(r.greatest & 0xFFFFu, r.greatest >> 16);
 }
 
+// ---- Counting zeros, several at a time
+
+// The greatest bit of each byte, or each half, whose other bits are not all zero.
+static __device__ __forceinline__ uint32_t nonzero_bytes(uint32_t word) {
+    return ((word & 0x7F7F7F7Fu) + 0x7F7F7F7Fu) & 0x80808080u;
+}
+
+static __device__ __forceinline__ uint32_t nonzero_halves(uint32_t word) {
+    return ((word & 0x7FFF7FFFu) + 0x7FFF7FFFu) & 0x80008000u;
+}
+
+// How many elements of a chunk are ±0.
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ uint32_t count_zeros(const chunk<DTYPE> &c) {
+    uint32_t n = 0;
+#pragma unroll
+    for (int i = 0; i < c.N_WORDS; i++)
+        n += DTYPE == FQ_F32 ? c.words[i] << 1 != 0 : __popc(nonzero_halves(c.words[i]));
+    return CHUNK - n;
+}
+
+// How many of eight codes are ±0.
+static __device__ __forceinline__ uint32_t count_zeros(uint2 codes) {
+    return CHUNK - __popc(nonzero_bytes(codes.x) | nonzero_bytes(codes.y) >> 1);
+}
+
 // ---- E4M3
 
 #if __CUDA_ARCH__ >= 890

@@ -2,8 +2,8 @@
 //
 // The threads of a thread block hold a tile of the matrix in their registers: all of it is asked
 // for at once, then amax, scales and codes are worked out without going back to memory. What is
-// rare (elements that are to be counted, NaN) is left to small loops that read once more: the path
-// of all others has to be short, or the instructions take longer than the memory.
+// rare (NaN, scales that are divided by) is left to small loops that read once more: the path of
+// all others has to be short, or the instructions take longer than the memory.
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/start.cuh"
 
@@ -36,17 +36,23 @@ static __device__ __forceinline__ uint2 encode(const chunk<DTYPE> &c, float scal
     return make_uint2(e4m3x4_of_f32(q[0], q[1], q[2], q[3]), e4m3x4_of_f32(q[4], q[5], q[6], q[7]));
 }
 
-// The codes of a strip whose elements are not counted.
+// The codes of a strip under a scale that nothing is saturated by. Returns how many elements were
+// flushed to zero; they are only looked for if there may_be_zeros.
 template <fq_dtype DTYPE, int N, bool DIVIDE>
-static __device__ __forceinline__ void encode_strip(const matrix &m, const strip<DTYPE, N> &s,
-                                                    float scale) {
+static __device__ __forceinline__ uint32_t encode_strip(const matrix &m, const strip<DTYPE, N> &s,
+                                                        float scale, bool may_be_zeros) {
     const float reciprocal = DIVIDE ? 0.0f : __frcp_rn(scale);
+    uint32_t n_flushed = 0;
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        if (k < s.n)
-            __stcs(reinterpret_cast<uint2 *>(m.codes + s.first + k * s.step),
-                   encode<DTYPE, DIVIDE>(s.chunks[k], scale, reciprocal));
+        if (k >= s.n)
+            continue;
+        const uint2 codes = encode<DTYPE, DIVIDE>(s.chunks[k], scale, reciprocal);
+        __stcs(reinterpret_cast<uint2 *>(m.codes + s.first + k * s.step), codes);
+        if (may_be_zeros)
+            n_flushed += count_zeros(codes) - count_zeros(s.chunks[k]);
     }
+    return n_flushed;
 }
 
 // The codes of n chunks under any scale, and what is counted.
@@ -84,23 +90,18 @@ static __device__ __noinline__ void count_nonfinite(const matrix &m, uint64_t fi
     found.publish(m.counts);
 }
 
-// True if no element of that magnitude or more is one that is counted: flushed to zero is what lies
-// under 2^-10 scales or a little more; only under a subnormal scale is anything saturated.
-static __device__ __forceinline__ bool counts_nothing(float least, float scale) {
-    return least > __fmul_rn(scale, 0x1p-9f) && scale >= FLT_MIN;
-}
-
 // Quantizes the strip by its block's scale; r is the strip's own range.
 template <fq_dtype DTYPE, int N, bool DIVIDE>
 static __device__ __forceinline__ tally quantize_strip(const matrix &m, const strip<DTYPE, N> &s,
                                                        const range<DTYPE> &r, float amax,
                                                        float scale) {
-    if (counts_nothing(value_of_bits<DTYPE>(least_bits(r)), scale) &&
-        (DIVIDE || has_quotient<DTYPE>(amax, scale, m))) {
-        encode_strip<DTYPE, N, DIVIDE>(m, s, scale);
-        return {0, 0};
-    }
-    return encode_and_count<DTYPE>(m, s.first, s.step, s.n, scale);
+    // Only a subnormal scale is so coarse that elements are over 464 of it.
+    if (DIVIDE ? scale < FLT_MIN : !has_quotient<DTYPE>(amax, scale, m))
+        return encode_and_count<DTYPE>(m, s.first, s.step, s.n, scale);
+    // What becomes zero lies under 2^-10 scales, or a little more.
+    const float least = value_of_bits<DTYPE>(least_bits(r));
+    const bool may_be_zeros = least <= __fmul_rn(scale, 0x1p-9f);
+    return {0, encode_strip<DTYPE, N, DIVIDE>(m, s, scale, may_be_zeros)};
 }
 
 // ---- 128×128

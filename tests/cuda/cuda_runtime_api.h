@@ -49,6 +49,7 @@ cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMalloc(void **memory, size_t nbytes);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemset(void *memory, int value, size_t nbytes);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t nbytes, cudaStream_t stream);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaSetDevice(int device);

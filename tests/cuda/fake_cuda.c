@@ -206,6 +206,13 @@ cudaError_t cudaFree(void *memory) {
     return leave(code || !memory ? code : removed(MEMORY, memory, "freed what is no GPU memory"));
 }
 
+cudaError_t cudaMemset(void *memory, int value, size_t nbytes) {
+    const cudaError_t code = enter();
+    if (!code)
+        memset(memory, value, nbytes);
+    return leave(code);
+}
+
 cudaError_t cudaHostRegister(void *memory, size_t nbytes, unsigned flags) {
     (void)flags;
     const cudaError_t code = enter();
@@ -342,10 +349,30 @@ static void run_operation(const operation *o) {
     }
 }
 
+static void run_first(cudaStream_t stream) {
+    if (stream->n == 0)
+        return;
+    run_operation(&stream->queue[0]);
+    memmove(stream->queue, stream->queue + 1, --stream->n * sizeof stream->queue[0]);
+}
+
+// All streams go on, one operation after the other, until this one is done.
 static void run_queue(cudaStream_t stream) {
-    for (size_t i = 0; i < stream->n; i++)
-        run_operation(&stream->queue[i]);
-    stream->n = 0;
+    while (stream->n > 0) {
+        for (size_t i = 0; i < n_things; i++) {
+            if (things[i].sort == STREAM)
+                run_first((cudaStream_t)(void *)things[i].at);
+        }
+    }
+}
+
+uint64_t fake_n_queued(void) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < n_things; i++) {
+        if (things[i].sort == STREAM)
+            n += ((cudaStream_t)(void *)things[i].at)->n;
+    }
+    return n;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {

@@ -1,8 +1,9 @@
 // A CUDA runtime without a GPU: what tests tell it to be, and what they ask it afterwards.
 //
-// GPU memory is host memory, kernels are the plain CPU code, and a stream does nothing until
-// somebody waits for it, so that whoever does not wait gets no results. It is strict where the real
-// one is: a stream is used with its own GPU as the current one, and kernels get memory of that GPU.
+// GPU memory is host memory, and kernels are the plain CPU code. Streams do nothing until somebody
+// waits for one, so that whoever does not wait gets no results; then all go on side by side, so
+// that those that share memory spoil it. It is strict where the real one is: a stream is used with
+// its own GPU as the current one, and kernels get memory of that GPU.
 #ifndef FQ_TESTS_CUDA_FAKE_CUDA_H
 #define FQ_TESTS_CUDA_FAKE_CUDA_H
 
@@ -30,6 +31,9 @@ uint64_t fake_n_calls(void);
 
 // Streams, events, allocations and registrations that were made and not given back.
 uint64_t fake_n_alive(void);
+
+// Operations that streams were given and have not done.
+uint64_t fake_n_queued(void);
 
 // Kernels that ran on a GPU.
 uint64_t fake_n_kernels(int gpu);

@@ -13,8 +13,8 @@ enum {
     N_FINITE_F16 = 0x7C00, // and F16
     MAX_THREADS = 64,
     LEAST_BLOCK = 128,
-    // All values, and for each block its amax; two blocks are filled up.
-    MAX_ELEMENTS = 2 * N_FINITE * LEAST_BLOCK / (LEAST_BLOCK - 1) + 2 * 128 * 128,
+    // All values, and for each block its amax; the last block is filled up.
+    MAX_ELEMENTS = 2 * N_FINITE * LEAST_BLOCK / (LEAST_BLOCK - 1) + 128 * 128,
 };
 
 typedef struct mode {
@@ -92,39 +92,28 @@ static uint64_t fill_pairs(uint16_t *pairs, fq_dtype dtype, uint32_t amax, float
     return n_flushed;
 }
 
-// Fills blocks of n_block elements, from block j on, with the values of these numbers; amax is the
-// first of each, and what the last one is filled up with. Returns the number of the next block.
-static size_t fill_blocks(worker *w, uint32_t amax, size_t j, size_t n_block, size_t begin,
-                          size_t end) {
+// The matrix of ±x for all x up to amax, in blocks of n_block elements one after the other. The
+// first of each is amax itself, and so is what the last one is filled up with. Returns the number
+// of blocks, and how many elements that are not zero get code 0.
+static size_t fill_matrix(worker *w, const mode *m, uint32_t amax, float scale, size_t n_block,
+                          uint64_t *n_flushed) {
     const uint8_t *codes = (const uint8_t *)w->pairs;
-    for (; begin < end; j++) {
-        const size_t n = end - begin < n_block - 1 ? end - begin : n_block - 1;
-        uint16_t *source = &w->source[j * n_block];
-        uint8_t *expected = &w->expected[j * n_block];
+    const size_t n_values = 2 * ((size_t)amax + 1);
+    size_t n_blocks = 0;
+    *n_flushed = 2 * fill_pairs(w->pairs, m->dtype, amax, scale);
+    for (size_t done = 0; done < n_values; n_blocks++) {
+        const size_t left = n_values - done, n = left < n_block - 1 ? left : n_block - 1;
+        uint16_t *source = &w->source[n_blocks * n_block];
+        uint8_t *expected = &w->expected[n_blocks * n_block];
         for (size_t i = 0; i < n_block; i += i == 0 ? n + 1 : 1) {
             source[i] = (uint16_t)amax;
             expected[i] = codes[2 * amax];
         }
-        memcpy(source + 1, w->values + begin, n * sizeof *source);
-        memcpy(expected + 1, codes + begin, n);
-        begin += n;
+        memcpy(source + 1, w->values + done, n * sizeof *source);
+        memcpy(expected + 1, codes + done, n);
+        done += n;
     }
-    return j;
-}
-
-// The matrix of ±x for all x up to amax, in blocks one after the other. Those that may become zero
-// have blocks of their own: there GPUs divide, elsewhere they do not. Returns the number of blocks,
-// and how many elements that are not zero get code 0.
-static size_t fill_matrix(worker *w, const mode *m, uint32_t amax, float scale, size_t n_block,
-                          uint64_t *n_flushed) {
-    const size_t n_values = 2 * ((size_t)amax + 1);
-    uint32_t n_small = 0;
-    *n_flushed = 2 * fill_pairs(w->pairs, m->dtype, amax, scale);
-    while (n_small <= amax && value_of(m->dtype, n_small) <= scale * 0x1p-9f)
-        n_small++;
-    size_t n_blocks = fill_blocks(w, amax, 0, n_block, 0, 2 * n_small);
-    n_blocks = fill_blocks(w, amax, n_blocks, n_block, 2 * n_small, n_values);
-    const bool amax_is_flushed = amax > 0 && code_of(m->dtype, amax, scale) == 0;
+    const bool amax_is_flushed = amax > 0 && codes[2 * amax] == 0;
     *n_flushed += amax_is_flushed ? n_blocks * n_block - n_values : 0;
     return n_blocks;
 }
