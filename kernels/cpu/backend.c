@@ -2,12 +2,12 @@
 #include "kernels/cpu/backend.h"
 
 #include "kernels/cpu/steps.h"
+#include "kernels/host_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct fq_device {
     const fq_cpu_variant *variant;
@@ -51,15 +51,7 @@ static void close_cpu(fq_device *device) { free(device); }
 
 static void *host_alloc(fq_device *device, size_t nbytes) {
     (void)device;
-    enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
-    const size_t alignment = nbytes >= HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
-    void *memory = NULL;
-    if (posix_memalign(&memory, alignment, nbytes) != 0)
-        return NULL;
-    // A wish: without huge pages it is only slower.
-    if (alignment == HUGE_PAGE)
-        (void)madvise(memory, nbytes - nbytes % HUGE_PAGE, MADV_HUGEPAGE);
-    return memory;
+    return fq_host_memory_alloc(nbytes);
 }
 
 static void host_free(fq_device *device, void *memory, size_t nbytes) {
