@@ -133,3 +133,7 @@ fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_d
 const fq_checker *fq_checker_find(const fq_backend *backend) {
     return backend == &fq_cpu_backend ? &fq_cpu_checker : NULL;
 }
+
+const fq_gemm *fq_gemm_find(const fq_backend *backend) {
+    return backend == &fq_cpu_backend ? &fq_cpu_gemm : NULL;
+}

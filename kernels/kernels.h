@@ -3,6 +3,7 @@
 #define FQ_KERNELS_H
 
 #include "lib/checker.h"
+#include "lib/gemm.h"
 
 // The device that is always found, and may turn out to be another one.
 #define FQ_DEVICE_AUTO "auto"
@@ -31,5 +32,8 @@ fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_d
 
 // The checks of a backend; static. NULL if it has none.
 const fq_checker *fq_checker_find(const fq_backend *backend);
+
+// The GEMM of a backend; static. NULL if it has none.
+const fq_gemm *fq_gemm_find(const fq_backend *backend);
 
 #endif

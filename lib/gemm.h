@@ -7,11 +7,14 @@
 
 // Activations X, and what quantizing them in 1×128 blocks made of them. Nothing is owned.
 typedef struct fq_gemm_activations {
-    uint64_t tokens, cols;  // M and K
+    uint64_t tokens, cols;  // M and K, at least 1
     const uint16_t *values; // [tokens, cols] BF16
     const uint8_t *codes;   // [tokens, cols] E4M3
     const float *scales;    // [tokens, ceil(cols/128)]
 } fq_gemm_activations;
+
+// Activations in the form that a device multiplies.
+typedef struct fq_gemm_operand fq_gemm_operand;
 
 // Some columns, over all rows, of the strip of a weight that is being multiplied. The pointers are
 // host memory, left alone by the caller until wait.
@@ -19,37 +22,57 @@ typedef struct fq_gemm_piece {
     uint64_t rows, cols;
     uint64_t col0;          // of the weight: a multiple of 128, and of 512 where packed
     const uint8_t *codes;   // [rows, cols] E4M3
-    const float *scales;    // [ceil(rows/128), ceil(cols/128)]; or NULL:
+    const float *scales;    // [ceil(rows/128), ceil(cols/128)]: what the codes mean
     const uint32_t *packed; // [ceil(cols/512), packed_stride]: the words as they are stored, that
-    uint64_t packed_stride; // of the strip's first row first; multiplied from these
+    uint64_t packed_stride; // of the strip's first row first; or NULL
     const void *source;     // [rows, cols] of source_dtype: the reference; NULL without one
-    fq_dtype source_dtype;
+    fq_dtype source_dtype;  // BF16, F16 or F32
 } fq_gemm_piece;
 
-// Sums over all elements of a strip's result, which is [tokens, rows]. In FP64; backends agree to
-// rounding.
-//     Y      the FP8 GEMM: for each block of 128 columns, in order, FP32 partial sum of products of
-//            codes, times (activation scale × weight scale), added to an FP32 accumulator
-//     Yref   X·Wᵀ with the reference weights, in FP64
-//     Yexact the dequantized operands' product in FP64
+// One row of a strip's result [tokens, rows], as sums over the tokens, in FP64. With P(k) for the
+// products of one block k of 128 columns, sA the activation's and sB the weight's scale in it:
+//     Y      FP32: P(k) is the sum of the products of codes, in FP32; then y = y + P(k)·(sA·sB) for
+//            one block after the other, each operation rounded. sB is what the row's packed word
+//            holds where there are words. Y is not rounded to BF16, which would hide faults.
+//     Yexact FP64: the same formula with sB from scales. P(k) and sA·sB are exact then.
+//     Yref   FP64: P(k) is the sum of activation × reference weight; y = y + P(k).
+// The CPU adds the products of a block in the order of their columns (the products of codes are
+// exact in FP32, those of Yref in FP64), so that its bits are the same for any variant and for any
+// cut into strips and pieces. Devices whose tensor cores add otherwise stay within the bound of
+// docs/numerics.md.
+//
+// Left out is an element whose Yexact or Yref is NaN, or beyond 2^100 in magnitude, or under 2^-100
+// and not 0: FP32 may have left its range on the way.
 typedef struct fq_gemm_sums {
-    double error2;        // Σ (Y − Yref)², void without a reference
-    double reference2;    // Σ Yref²
+    uint64_t n;           // elements that were not left out
     double kernel_error2; // Σ (Y − Yexact)²
     double exact2;        // Σ Yexact²
+    double error2;        // Σ (Y − Yref)²; 0 without a reference
+    double reference2;    // Σ Yref²; likewise
 } fq_gemm_sums;
 
+// What comes out of a strip.
+typedef struct fq_gemm_result {
+    fq_gemm_sums *sums; // out: [rows]
+    float *product;     // out: Y, [tokens, rows]; or NULL
+} fq_gemm_result;
+
 // The GEMM of one backend, on devices that it opened. A lane multiplies one strip after the other:
-// begin, then its pieces in the order of their columns, without a gap, then end. Every entry is
-// there.
+// begin, then its pieces in the order of their columns, without a gap, then end; begin anew after
+// an error. Every entry is there.
 typedef struct fq_gemm {
-    // activations stay untouched until the end of the strip.
-    fq_status (*begin)(fq_device *device, uint32_t lane, const fq_gemm_activations *activations,
+    // Brings activations to the device, for use by all of its lanes. What they point to is the
+    // caller's again.
+    fq_status (*load)(fq_gemm_operand **out, fq_device *device,
+                      const fq_gemm_activations *activations, fq_error *err);
+    // Once no strip uses them; NULL is taken.
+    void (*unload)(fq_device *device, fq_gemm_operand *activations);
+    fq_status (*begin)(fq_device *device, uint32_t lane, const fq_gemm_operand *activations,
                        uint64_t rows, fq_error *err);
     // A piece's buffers are the caller's again when wait(lane) returned.
     fq_status (*add)(fq_device *device, uint32_t lane, const fq_gemm_piece *piece, fq_error *err);
-    // *sums are there when wait(lane) returned.
-    fq_status (*end)(fq_device *device, uint32_t lane, fq_gemm_sums *sums, fq_error *err);
+    // The result is there when wait(lane) returned.
+    fq_status (*end)(fq_device *device, uint32_t lane, const fq_gemm_result *result, fq_error *err);
 } fq_gemm;
 
 #endif

@@ -406,4 +406,6 @@ const fq_cpu_variant fq_cpu_avx2 = {
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
     .compare = {compare_bf16, compare_f16, compare_f32},
+    .multiply_f32 = fq_cpu_multiply_f32_avx2,
+    .multiply_f64 = fq_cpu_multiply_f64_avx2,
 };

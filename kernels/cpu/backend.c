@@ -1,19 +1,13 @@
 // The CPU backend: chooses a variant, allocates host memory, and runs jobs in the calling thread.
 #include "kernels/cpu/backend.h"
 
-#include "kernels/cpu/steps.h"
+#include "kernels/cpu/device.h"
 #include "kernels/host_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct fq_device {
-    const fq_cpu_variant *variant;
-    uint32_t n_lanes;
-    fq_cpu_steps steps[FQ_CPU_N_STEPS];
-};
 
 static fq_status choose_variant(const fq_cpu_variant **out, fq_error *err) {
     const fq_cpu_variant *variants[FQ_CPU_MAX_VARIANTS];
@@ -39,15 +33,27 @@ static fq_status open_cpu(fq_device **out, const fq_device_options *options, fq_
     if (status)
         return status;
     fq_device *device = malloc(sizeof *device);
-    if (!device)
+    fq_cpu_gemm_lane *gemm_lanes = calloc(options->n_lanes, sizeof *gemm_lanes);
+    if (!device || !gemm_lanes) {
+        free(device);
+        free(gemm_lanes);
         return fq_fail_memory(err);
-    *device = (fq_device){.variant = variant, .n_lanes = options->n_lanes};
+    }
+    *device =
+        (fq_device){.variant = variant, .n_lanes = options->n_lanes, .gemm_lanes = gemm_lanes};
     fq_cpu_steps_fill(device->steps);
     *out = device;
     return FQ_OK;
 }
 
-static void close_cpu(fq_device *device) { free(device); }
+static void close_cpu(fq_device *device) {
+    if (!device)
+        return;
+    for (uint32_t lane = 0; lane < device->n_lanes; lane++)
+        fq_cpu_gemm_lane_close(&device->gemm_lanes[lane]);
+    free(device->gemm_lanes);
+    free(device);
+}
 
 static void *host_alloc(fq_device *device, size_t nbytes) {
     (void)device;

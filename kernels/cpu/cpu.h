@@ -2,6 +2,7 @@
 #ifndef FQ_KERNELS_CPU_H
 #define FQ_KERNELS_CPU_H
 
+#include "kernels/cpu/multiply.h"
 #include "lib/checker.h"
 #include "lib/fp8.h"
 
@@ -81,6 +82,7 @@ typedef struct fq_cpu_variant {
     fq_cpu_encode_fn *encode[FQ_CPU_N_FLOATS];
     fq_cpu_decode_fn *decode[FQ_CPU_N_FLOATS];
     fq_cpu_compare_fn *compare[FQ_CPU_N_FLOATS];
+    fq_cpu_multiply_fn *multiply_f32, *multiply_f64;
 } fq_cpu_variant;
 
 extern const fq_cpu_variant fq_cpu_plain; // the specification, built for every processor

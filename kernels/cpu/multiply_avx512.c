@@ -1,0 +1,89 @@
+// The GEMM's inner products with AVX-512F.
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/multiply.h"
+
+#include <immintrin.h>
+
+// A tile is two registers of tokens by some rows: eight of them make 16 sums side by side, twice
+// what two multipliers with a latency of four take in.
+enum {
+    TILE_ROWS = 8,
+    N_32 = 16, // elements of a register as FP32
+    N_64 = 8   // as FP64
+};
+
+FQ_CPU_INLINE void tile_f32(const fq_cpu_product *p, size_t panel, size_t row, size_t n_rows) {
+    const float *tokens = (const float *)p->tokens + panel * p->depth * FQ_CPU_PANEL_F32;
+    const float *weights = (const float *)p->weights + row * FQ_CPU_DEPTH;
+    __m512 sums[TILE_ROWS][2];
+    for (size_t r = 0; r < n_rows; r++)
+        sums[r][0] = sums[r][1] = _mm512_setzero_ps();
+    for (size_t k = 0; k < p->depth; k++) {
+        const __m512 x0 = _mm512_loadu_ps(tokens + k * FQ_CPU_PANEL_F32);
+        const __m512 x1 = _mm512_loadu_ps(tokens + k * FQ_CPU_PANEL_F32 + N_32);
+        for (size_t r = 0; r < n_rows; r++) {
+            const __m512 w = _mm512_set1_ps(weights[r * FQ_CPU_DEPTH + k]);
+            sums[r][0] = _mm512_fmadd_ps(x0, w, sums[r][0]);
+            sums[r][1] = _mm512_fmadd_ps(x1, w, sums[r][1]);
+        }
+    }
+    const float *token_scales = (const float *)p->token_scales + panel * FQ_CPU_PANEL_F32;
+    for (size_t r = 0; r < n_rows; r++) {
+        const __m512 row_scale = _mm512_set1_ps(((const float *)p->row_scales)[row + r]);
+        float *out = (float *)p->sums + ((row + r) * p->n_panels + panel) * FQ_CPU_PANEL_F32;
+        for (size_t half = 0; half < 2; half++, out += N_32) {
+            const __m512 scale =
+                _mm512_mul_ps(_mm512_loadu_ps(token_scales + half * N_32), row_scale);
+            const __m512 scaled = _mm512_mul_ps(sums[r][half], scale);
+            _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), scaled));
+        }
+    }
+}
+
+void fq_cpu_multiply_f32_avx512(const fq_cpu_product *product) {
+    for (size_t panel = 0; panel < product->n_panels; panel++) {
+        size_t row = 0;
+        for (; product->n_rows - row >= TILE_ROWS; row += TILE_ROWS)
+            tile_f32(product, panel, row, TILE_ROWS);
+        for (; row < product->n_rows; row++)
+            tile_f32(product, panel, row, 1);
+    }
+}
+
+FQ_CPU_INLINE void tile_f64(const fq_cpu_product *p, size_t panel, size_t row, size_t n_rows) {
+    const double *tokens = (const double *)p->tokens + panel * p->depth * FQ_CPU_PANEL_F64;
+    const double *weights = (const double *)p->weights + row * FQ_CPU_DEPTH;
+    __m512d sums[TILE_ROWS][2];
+    for (size_t r = 0; r < n_rows; r++)
+        sums[r][0] = sums[r][1] = _mm512_setzero_pd();
+    for (size_t k = 0; k < p->depth; k++) {
+        const __m512d x0 = _mm512_loadu_pd(tokens + k * FQ_CPU_PANEL_F64);
+        const __m512d x1 = _mm512_loadu_pd(tokens + k * FQ_CPU_PANEL_F64 + N_64);
+        for (size_t r = 0; r < n_rows; r++) {
+            const __m512d w = _mm512_set1_pd(weights[r * FQ_CPU_DEPTH + k]);
+            sums[r][0] = _mm512_fmadd_pd(x0, w, sums[r][0]);
+            sums[r][1] = _mm512_fmadd_pd(x1, w, sums[r][1]);
+        }
+    }
+    const double *token_scales = (const double *)p->token_scales + panel * FQ_CPU_PANEL_F64;
+    for (size_t r = 0; r < n_rows; r++) {
+        const __m512d row_scale = _mm512_set1_pd(((const double *)p->row_scales)[row + r]);
+        double *out = (double *)p->sums + ((row + r) * p->n_panels + panel) * FQ_CPU_PANEL_F64;
+        for (size_t half = 0; half < 2; half++, out += N_64) {
+            const __m512d scale =
+                _mm512_mul_pd(_mm512_loadu_pd(token_scales + half * N_64), row_scale);
+            const __m512d scaled = _mm512_mul_pd(sums[r][half], scale);
+            _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), scaled));
+        }
+    }
+}
+
+void fq_cpu_multiply_f64_avx512(const fq_cpu_product *product) {
+    for (size_t panel = 0; panel < product->n_panels; panel++) {
+        size_t row = 0;
+        for (; product->n_rows - row >= TILE_ROWS; row += TILE_ROWS)
+            tile_f64(product, panel, row, TILE_ROWS);
+        for (; row < product->n_rows; row++)
+            tile_f64(product, panel, row, 1);
+    }
+}

@@ -1,0 +1,263 @@
+// The GEMM of every variant is what lib/gemm.h says, to the bit: for any shape, any cut into strips
+// and pieces, any kind of reference, and with packed words; since verify's figures are to be the
+// same on every machine.
+#include "gemm_trial.h"
+#include "random.h"
+
+enum { MAX_TOKENS = 70, MAX_ROWS = 300, MAX_COLS = 1200 };
+
+// The operands of a random product, to be freed.
+typedef struct operands {
+    gemm_case c;
+    uint16_t *values;
+    uint8_t *x_codes, *w_codes;
+    float *x_scales, *w_scales;
+    void *source;
+    uint32_t *packed;
+} operands;
+
+static float random_scale(uint64_t *state, bool pow2) {
+    const uint32_t bits = 0x3A000000u + random_below(state, 0x03000000u);
+    return fq_f32_of_bits(pow2 ? bits & 0xFF800000u : bits);
+}
+
+static void fill_codes(uint8_t *codes, size_t n, uint64_t *state) {
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t code = (uint8_t)random_next(state);
+        codes[i] = (code & 0x7F) == FQ_E4M3_NAN_CODE ? 0x80 : code;
+    }
+}
+
+static void fill_source(void *source, fq_dtype dtype, size_t n, uint64_t *state) {
+    for (size_t i = 0; i < n; i++) {
+        bool saturated = false;
+        const float x = ((float)random_below(state, 1u << 24) - 0x1p23f) * 0x1p-25f;
+        reference_store(dtype, source, i, x, &saturated);
+    }
+}
+
+// Words that say what the scales say.
+static void pack(operands *o) {
+    const fq_gemm_piece *w = &o->c.w;
+    const uint64_t n_blocks = fq_ceil_div(w->cols, 128), n_words = fq_ceil_div(w->cols, 512);
+    o->packed = trial_alloc(n_words * w->rows * sizeof *o->packed);
+    memset(o->packed, 0, n_words * w->rows * sizeof *o->packed);
+    for (uint64_t row = 0; row < w->rows; row++) {
+        for (uint64_t block = 0; block < n_blocks; block++) {
+            const uint32_t exponent = fq_e8m0_of_f32_up(reference_weight_scale(w, row, block));
+            o->packed[block / 4 * w->rows + row] |= exponent << (8 * (block % 4));
+        }
+    }
+    o->c.w.packed = o->packed;
+    o->c.w.packed_stride = w->rows;
+}
+
+static operands make(uint64_t tokens, uint64_t rows, uint64_t cols, fq_dtype dtype, bool packed,
+                     uint64_t *state) {
+    const uint64_t n_blocks = fq_ceil_div(cols, 128), n_rows = fq_ceil_div(rows, 128);
+    operands o = {
+        .values = trial_alloc(tokens * cols * 2),
+        .x_codes = trial_alloc(tokens * cols),
+        .w_codes = trial_alloc(rows * cols),
+        .x_scales = trial_alloc(tokens * n_blocks * sizeof(float)),
+        .w_scales = trial_alloc(n_rows * n_blocks * sizeof(float)),
+        .source = trial_alloc(rows * cols * fq_dtype_size(dtype)),
+    };
+    fill_codes(o.x_codes, tokens * cols, state);
+    fill_codes(o.w_codes, rows * cols, state);
+    fill_source(o.values, FQ_BF16, tokens * cols, state);
+    fill_source(o.source, dtype, rows * cols, state);
+    for (uint64_t i = 0; i < tokens * n_blocks; i++)
+        o.x_scales[i] = random_scale(state, packed);
+    for (uint64_t i = 0; i < n_rows * n_blocks; i++)
+        o.w_scales[i] = random_scale(state, packed);
+    o.c.x = (fq_gemm_activations){.tokens = tokens,
+                                  .cols = cols,
+                                  .values = o.values,
+                                  .codes = o.x_codes,
+                                  .scales = o.x_scales};
+    o.c.w = (fq_gemm_piece){.rows = rows,
+                            .cols = cols,
+                            .codes = o.w_codes,
+                            .scales = o.w_scales,
+                            .source = o.source,
+                            .source_dtype = dtype};
+    if (packed)
+        pack(&o);
+    return o;
+}
+
+static void operands_free(operands *o) {
+    free(o->values);
+    free(o->x_codes);
+    free(o->w_codes);
+    free(o->x_scales);
+    free(o->w_scales);
+    free(o->source);
+    free(o->packed);
+}
+
+// Docs/numerics.md: 127 additions and two products in a block, and one addition for each block.
+static double bound_of(const gemm_case *c, const gemm_element *y) {
+    return (130.0 + (double)c->x.cols / 128.0) * 0x1p-24 * y->magnitude;
+}
+
+static gemm_outcome expect(const gemm_case *c) {
+    gemm_outcome expected = {
+        .sums = trial_alloc(c->w.rows * sizeof *expected.sums),
+        .product = trial_alloc(c->x.tokens * c->w.rows * sizeof *expected.product),
+    };
+    memset(expected.sums, 0, c->w.rows * sizeof *expected.sums);
+    for (uint64_t row = 0; row < c->w.rows; row++) {
+        for (uint64_t token = 0; token < c->x.tokens; token++) {
+            const gemm_element y = reference_gemm(c, token, row);
+            reference_gemm_add(&expected.sums[row], c, &y);
+            expected.product[token * c->w.rows + row] = y.product;
+            // The packed words may say something else.
+            if (!c->w.packed && reference_gemm_counts(&y))
+                CHECK(fabs((double)y.product - y.exact) <= bound_of(c, &y));
+        }
+    }
+    return expected;
+}
+
+static void check_cut(const subject *s, const gemm_case *c, gemm_cut cut,
+                      const gemm_outcome *expected) {
+    gemm_outcome actual = {.sums = NULL};
+    gemm_run(s, c, cut, &actual);
+    bool good = trial_same(s, "Y", actual.product, expected->product, c->x.tokens * c->w.rows,
+                           c->w.rows, sizeof(float));
+    for (uint64_t row = 0; good && row < c->w.rows; row++) {
+        const fq_gemm_sums *a = &actual.sums[row], *e = &expected->sums[row];
+        good = CHECK(memcmp(a, e, sizeof *a) == 0);
+        if (!good)
+            CHECK_NOTE("%s: row %" PRIu64 ": %" PRIu64 " elements, %a, %a, %a, %a, not %" PRIu64
+                       ", %a, %a, %a, %a\n",
+                       s->name, row, a->n, a->kernel_error2, a->exact2, a->error2, a->reference2,
+                       e->n, e->kernel_error2, e->exact2, e->error2, e->reference2);
+    }
+    if (!good)
+        CHECK_NOTE("%" PRIu64 " tokens, weight [%" PRIu64 ", %" PRIu64 "], %s%s, cut into [%" PRIu64
+                   ", %" PRIu64 "]\n",
+                   c->x.tokens, c->w.rows, c->w.cols,
+                   c->w.source ? fq_dtype_name(c->w.source_dtype) : "no reference",
+                   c->w.packed ? ", packed" : "", cut.rows, cut.cols);
+    gemm_outcome_free(&actual);
+}
+
+static void check_case(const subjects *them, const gemm_case *c) {
+    static const gemm_cut cuts[] = {{0, 0}, {128, 512}, {256, 0}, {0, 1024}};
+    gemm_outcome expected = expect(c);
+    for (size_t k = 0; k < them->n; k++) {
+        for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++)
+            check_cut(&them->all[k], c, cuts[i], &expected);
+    }
+    gemm_outcome_free(&expected);
+}
+
+static void test_shape(const subjects *them, uint64_t tokens, uint64_t rows, uint64_t cols,
+                       uint64_t *state) {
+    static const fq_dtype dtypes[] = {FQ_BF16, FQ_F16, FQ_F32};
+    operands o = make(tokens, rows, cols, dtypes[random_below(state, 3)],
+                      random_below(state, 3) == 0, state);
+    if (random_below(state, 4) == 0)
+        o.c.w.source = NULL;
+    check_case(them, &o.c);
+    operands_free(&o);
+}
+
+static void test_shapes(const subjects *them, uint32_t n_random, uint64_t *state) {
+    test_shape(them, 1, 1, 1, state);
+    test_shape(them, 33, 9, 129, state);
+    test_shape(them, 32, 128, 512, state);
+    test_shape(them, 65, 130, 1100, state);
+    for (uint32_t i = 0; i < n_random; i++)
+        test_shape(them, 1 + random_below(state, MAX_TOKENS), 1 + random_below(state, MAX_ROWS),
+                   1 + random_below(state, MAX_COLS), state);
+}
+
+// Words in row-major order instead, which nothing but the product shows where all have a place.
+static void test_words_in_wrong_order(const subjects *them, uint64_t *state) {
+    operands o = make(8, 256, 1024, FQ_BF16, true, state);
+    uint32_t *row_major = trial_alloc(2 * 256 * sizeof *row_major);
+    for (size_t row = 0; row < 256; row++) {
+        for (size_t word = 0; word < 2; word++)
+            row_major[row * 2 + word] = o.packed[word * 256 + row];
+    }
+    memcpy(o.packed, row_major, 2 * 256 * sizeof *row_major);
+    check_case(them, &o.c);
+    gemm_outcome expected = expect(&o.c);
+    CHECK(expected.sums[200].kernel_error2 > 0.01 * expected.sums[200].exact2);
+    gemm_outcome_free(&expected);
+    free(row_major);
+    operands_free(&o);
+}
+
+// What FP32 cannot hold is left out: rows with a NaN code, with an infinite weight, with scales
+// that make the product overflow or vanish.
+static void test_left_out(const subjects *them, uint64_t *state) {
+    operands o = make(5, 400, 300, FQ_BF16, false, state);
+    o.w_codes[7 * 300 + 299] = 0xFF;
+    ((uint16_t *)o.source)[20 * 300 + 3] = 0x7F80;
+    for (size_t block = 0; block < 3; block++) {
+        o.w_scales[1 * 3 + block] = 0x1p120f;
+        o.w_scales[2 * 3 + block] = 0x1p-149f;
+    }
+    check_case(them, &o.c);
+    gemm_outcome expected = expect(&o.c);
+    CHECK_U64(expected.sums[7].n, 0);
+    CHECK_U64(expected.sums[20].n, 0);
+    CHECK_U64(expected.sums[21].n, 5);
+    CHECK_U64(expected.sums[128].n, 0);
+    CHECK_U64(expected.sums[256].n, 0);
+    CHECK_U64(expected.sums[384].n, 5);
+    gemm_outcome_free(&expected);
+    operands_free(&o);
+}
+
+// Two lanes at once, each with a strip of its own, do not meet.
+static void test_lanes(const subjects *them, uint64_t *state) {
+    operands a = make(3, 40, 200, FQ_BF16, false, state),
+             b = make(40, 7, 384, FQ_F32, false, state);
+    const operands *both[2] = {&a, &b};
+    for (size_t k = 0; k < them->n; k++) {
+        const subject *s = &them->all[k];
+        const fq_gemm *gemm = fq_gemm_find(s->backend);
+        fq_gemm_operand *x[2] = {NULL, NULL};
+        fq_gemm_sums sums[2][40];
+        fq_error err = {0};
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            CHECK(gemm->load(&x[lane], s->device, &both[lane]->c.x, &err) == FQ_OK);
+            CHECK(gemm->begin(s->device, lane, x[lane], both[lane]->c.w.rows, &err) == FQ_OK);
+        }
+        for (uint32_t lane = 0; lane < 2; lane++)
+            CHECK(gemm->add(s->device, lane, &both[lane]->c.w, &err) == FQ_OK);
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            const fq_gemm_result result = {.sums = sums[lane]};
+            gemm_outcome expected = expect(&both[lane]->c);
+            CHECK(gemm->end(s->device, lane, &result, &err) == FQ_OK);
+            CHECK(s->backend->wait(s->device, lane, &err) == FQ_OK);
+            CHECK(memcmp(sums[lane], expected.sums, both[lane]->c.w.rows * sizeof sums[0][0]) == 0);
+            gemm_outcome_free(&expected);
+            gemm->unload(s->device, x[lane]);
+        }
+        gemm->unload(s->device, NULL);
+    }
+    operands_free(&a);
+    operands_free(&b);
+}
+
+// n_random: how many random shapes.
+int main(int argc, char **argv) {
+    const uint32_t n_random = argc > 1 ? (uint32_t)atoi(argv[1]) : 40;
+    const fq_device_options options = {.n_lanes = 2, .max_elements = 1, .max_blocks = 1};
+    uint64_t state = 5;
+    subjects them;
+    subjects_open(&them, &options);
+    test_shapes(&them, n_random, &state);
+    test_words_in_wrong_order(&them, &state);
+    test_left_out(&them, &state);
+    test_lanes(&them, &state);
+    subjects_close(&them);
+    return check_result();
+}
