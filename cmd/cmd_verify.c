@@ -1,4 +1,5 @@
 // fp8q verify: an accuracy report, and an exit code.
+#include "activations_option.h"
 #include "kernels/kernels.h"
 #include "progress.h"
 #include "session.h"
@@ -13,6 +14,11 @@ typedef struct verify_options {
     fq_common_options common;
     const char *reference;
     float max_weight_error; // negative: the default
+    float max_gemm_error;   // likewise
+    bool no_gemm;
+    uint32_t tokens;
+    uint64_t seed;
+    const char *activations;
     fq_opt_list tensors;
     uint32_t tensor_parallel;
 } verify_options;
@@ -26,6 +32,18 @@ static const fq_opt options_table[] = {
     {"max-weight-error", 0, "X", FQ_OPT_FLOAT, ROW(max_weight_error),
      "fail weights with a greater relative error (default: 0.07, of the blocks that do not lie "
      "under the amax floor)"},
+    {"no-gemm", 0, NULL, FQ_OPT_FLAG, ROW(no_gemm), "do not multiply the weights with activations"},
+    {"tokens", 0, "M", FQ_OPT_COUNT, ROW(tokens), "rows of activations (default: 128)"},
+    {"seed", 0, "S", FQ_OPT_NUMBER, ROW(seed),
+     "of the activations that are made up (default: 0): the same everywhere"},
+    {"activations", 0, "normal|outlier[:MAG]|FILE", FQ_OPT_STRING, ROW(activations),
+     "normal: of the standard normal distribution (default). outlier: with 8 of 7168 channels MAG "
+     "times as large (default: 1000); the error is then that of the others. FILE.safetensors: "
+     "captured ones, [tokens, columns] of BF16, F16 or F32, under the name of the weight or of its "
+     "module, else the only ones of its width"},
+    {"max-gemm-error", 0, "X", FQ_OPT_FLOAT, ROW(max_gemm_error),
+     "fail weights whose product has a greater relative error (default: 0.1, for 32 or more tokens "
+     "of normal activations, and weights without blocks under the amax floor)"},
     {"tensor", 0, "GLOB", FQ_OPT_LIST, ROW(tensors),
      "only tensors of these full names; repeatable"},
     {"tp", 0, "N", FQ_OPT_COUNT, ROW(tensor_parallel),
@@ -33,12 +51,19 @@ static const fq_opt options_table[] = {
     {0},
 };
 
-static const verify_options defaults = {.common = FQ_COMMON_DEFAULTS, .max_weight_error = -1.0f};
+static const verify_options defaults = {
+    .common = FQ_COMMON_DEFAULTS,
+    .max_weight_error = -1.0f,
+    .max_gemm_error = -1.0f,
+    .tokens = 128,
+    .activations = "normal",
+};
 
 // What one run holds.
 typedef struct verification {
     const verify_options *options;
     fq_input input, reference;
+    fq_activations_request activations;
     fq_verify verify;
     const fq_backend *backend;
     fq_device *device;
@@ -60,7 +85,12 @@ static fq_status open_inputs(verification *v, const char *path, fq_reply *reply,
         status = fq_input_open(&v->reference, v->options->reference, &plain, &reply->faults,
                                &unwanted, err);
     fq_messages_free(&unwanted);
-    return status ? status : fq_session_check_faults(reply, err);
+    if (!status)
+        status = fq_session_check_faults(reply, err);
+    if (!status)
+        status = fq_activations_request_open(&v->activations, v->options->activations,
+                                             v->options->tokens, v->options->seed, reply, err);
+    return status;
 }
 
 static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
@@ -70,7 +100,9 @@ static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
         .globs = fq_opt_values(&options->tensors, arena),
         .n_globs = options->tensors.n,
         .tensor_parallel = options->tensor_parallel,
-        .limits = {.weight_rel_l2 = (double)options->max_weight_error},
+        .limits = {.weight_rel_l2 = (double)options->max_weight_error,
+                   .gemm_rel_l2 = (double)options->max_gemm_error,
+                   .kernel_rel_l2 = -1.0},
     };
     if (!chosen.globs)
         return fq_fail_memory(err);
@@ -110,6 +142,8 @@ static fq_status check(verification *v, fq_error *err) {
     const fq_verify_run_options run = {
         .backend = v->backend,
         .checker = fq_checker_find(v->backend),
+        .gemm = v->options->no_gemm ? NULL : fq_gemm_find(v->backend),
+        .activations = &v->activations.options,
         .device = v->device,
         .n_lanes = staging.n_lanes,
         .band_elements = staging.band_elements,
@@ -130,6 +164,8 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                         fq_error *err) {
     const fq_common_options *common = &v->options->common;
     const fq_verify_report found = {.verify = &v->verify,
+                                    .activations =
+                                        v->options->no_gemm ? NULL : &v->activations.options,
                                     .device = v->backend->name,
                                     .device_description = v->backend->describe(v->device),
                                     .seconds = seconds,
@@ -155,7 +191,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     const double start = now_seconds();
     verification v = {.options = given};
     fq_arena arena = {0};
-    v.input.folder_fd = v.reference.folder_fd = -1;
+    v.input.folder_fd = v.reference.folder_fd = v.activations.file.folder_fd = -1;
     v.reference.model = fq_model_unknown();
     reply->color = (fq_color)v.options->common.color;
     fq_status status = open_inputs(&v, path, reply, err);
@@ -168,6 +204,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     if (v.device)
         v.backend->close(v.device);
     fq_verify_free(&v.verify);
+    fq_activations_request_close(&v.activations);
     fq_input_close(&v.reference);
     fq_input_close(&v.input);
     fq_arena_free(&arena);
@@ -183,6 +220,10 @@ const fq_command fq_command_verify = {
             "Checks the scales, codes, names, index and config of an FP8 checkpoint, and says what "
             "engines would refuse. With --reference every code and scale is computed anew from the "
             "original and compared; the report gives the error of each weight, the worst first.",
+            "Every weight is also multiplied with activations by the block-scaled FP8 GEMM, and "
+            "the "
+            "product held against the one of the original weights, and against the exact one of "
+            "the same FP8 operands.",
             "In a checkpoint that fp8q made of the reference every byte must be right. Codes of "
             "other tools may differ by what rounding explains. The exit code is 1 if anything "
             "fails.",

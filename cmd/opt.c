@@ -160,6 +160,11 @@ static bool parse_count(uint32_t *out, const char *text) {
     return true;
 }
 
+static bool parse_number(uint64_t *out, const char *text) {
+    const char *end;
+    return parse_digits(out, text, &end) && *end == '\0';
+}
+
 static bool parse_size(uint64_t *out, const char *text) {
     static const char letters[] = "KMGT";
     const char *end;
@@ -222,6 +227,8 @@ static const char *describe_argument(const fq_opt *opt) {
     switch (opt->kind) {
     case FQ_OPT_COUNT:
         return "a number from 1 to 1024";
+    case FQ_OPT_NUMBER:
+        return "a number from 0 to 18446744073709551615";
     case FQ_OPT_SIZE:
         return "a size of 2M or more, such as 512M or 2G";
     case FQ_OPT_FLOAT:
@@ -260,6 +267,9 @@ static fq_status store(parser *p, const fq_opt *opt, const char *value) {
         break;
     case FQ_OPT_COUNT:
         ok = parse_count(target, value);
+        break;
+    case FQ_OPT_NUMBER:
+        ok = parse_number(target, value);
         break;
     case FQ_OPT_SIZE:
         ok = parse_size(target, value);

@@ -16,6 +16,7 @@ typedef enum fq_opt_kind {
     FQ_OPT_STRING, // const char *, borrowed from argv
     FQ_OPT_CHOICE, // int: which of the argument's alternatives, "auto|always|never", from 0
     FQ_OPT_COUNT,  // uint32_t, 1 to FQ_OPT_MAX_COUNT
+    FQ_OPT_NUMBER, // uint64_t, any
     FQ_OPT_SIZE,   // uint64_t bytes, FQ_OPT_MIN_SIZE or more: digits, and K, M, G, T, KiB.. (1024)
                    // or KB.. (1000)
     FQ_OPT_FLOAT,  // float, finite and not negative

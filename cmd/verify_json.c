@@ -97,6 +97,25 @@ static void emit_tensor(fq_emit *emit, const fq_verify_tensor *tensor) {
     fq_emit_end(emit, '}');
 }
 
+static void emit_activations(fq_emit *emit, const fq_activations_options *activations) {
+    static const char *const kinds[] = {[FQ_ACTIVATIONS_NORMAL] = "normal",
+                                        [FQ_ACTIVATIONS_OUTLIER] = "outlier",
+                                        [FQ_ACTIVATIONS_CAPTURED] = "captured"};
+    if (!activations) {
+        fq_emit_null(emit, "activations");
+        return;
+    }
+    const bool is_captured = activations->kind == FQ_ACTIVATIONS_CAPTURED;
+    fq_emit_begin(emit, "activations", '{');
+    fq_emit_string(emit, "kind", kinds[activations->kind]);
+    emit_count(emit, "seed", activations->seed, !is_captured);
+    fq_emit_double(emit, "magnitude",
+                   activations->kind == FQ_ACTIVATIONS_OUTLIER ? activations->magnitude
+                                                               : (double)NAN);
+    fq_emit_string(emit, "file", is_captured ? activations->captured->path : NULL);
+    fq_emit_end(emit, '}');
+}
+
 static void emit_summary(fq_emit *emit, const fq_verify_report *report) {
     const fq_verify_summary *summary = &report->verify->summary;
     fq_emit_begin(emit, "summary", '{');
@@ -119,6 +138,7 @@ fq_status fq_verify_json(const fq_verify_report *report, fq_error *err) {
     fq_emit_string(&emit, "reference", verify->reference ? verify->reference->path : NULL);
     fq_emit_string(&emit, "device", report->device);
     fq_emit_string(&emit, "device_name", report->device_description);
+    emit_activations(&emit, report->activations);
     fq_emit_begin(&emit, "tensors", '[');
     for (size_t i = 0; i < verify->n_tensors; i++)
         emit_tensor(&emit, &verify->tensors[i]);

@@ -8,8 +8,9 @@
 // A finished check, and what it took. Nothing is owned.
 typedef struct fq_verify_report {
     const fq_verify *verify;
-    const char *device;             // "cpu"
-    const char *device_description; // "AVX-512"
+    const fq_activations_options *activations; // NULL: no GEMM check
+    const char *device;                        // "cpu"
+    const char *device_description;            // "AVX-512"
     double seconds;
     const fq_messages *warnings;
 } fq_verify_report;

@@ -122,6 +122,22 @@ static void print_meaning(const fq_printer *printer, const fq_verify *verify) {
                            "5.9%%.");
 }
 
+static void print_meaning_of_products(const fq_printer *printer, const fq_verify_report *report) {
+    static const char *const kinds[] = {[FQ_ACTIVATIONS_NORMAL] = "normal",
+                                        [FQ_ACTIVATIONS_OUTLIER] = "outlier",
+                                        [FQ_ACTIVATIONS_CAPTURED] = "captured"};
+    if (!report->activations)
+        return;
+    fq_print_newline(printer);
+    fq_print_line(printer,
+                  "GEMM is the error of a product with %s activations of %" PRIu64
+                  " tokens, quantized too: about",
+                  kinds[report->activations->kind], report->activations->tokens);
+    fq_print_line(printer, "3.7%% where they are normal. KERNEL is the part of the FP8 arithmetic "
+                           "in it: 1e-7 with FP32");
+    fq_print_line(printer, "sums; engines round the result to BF16, which adds 0.166%%.");
+}
+
 static void print_verdict(const fq_printer *printer, const fq_verify_report *report) {
     const fq_verify_summary *summary = &report->verify->summary;
     const size_t n_problems = report->verify->problems.n + report->verify->problems.n_lost;
@@ -137,6 +153,8 @@ static void print_verdict(const fq_printer *printer, const fq_verify_report *rep
     fq_print_line(printer, "; %zu problem%s", n_problems, fq_plural(n_problems));
     if (!isnan(summary->weight_rel_l2))
         fq_print(printer, FQ_PLAIN, "Error of all weights %.4f%%, ", 100 * summary->weight_rel_l2);
+    if (!isnan(summary->gemm_rel_l2))
+        fq_print(printer, FQ_PLAIN, "of products %.4f%%, ", 100 * summary->gemm_rel_l2);
     fq_print_line(printer, "%.2f s, device: %s (%s)", report->seconds, report->device,
                   report->device_description);
 }
@@ -156,6 +174,7 @@ fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *repo
         return FQ_OK;
     print_lines(printer, FQ_DIM, "note", &verify->notes);
     print_meaning(printer, verify);
+    print_meaning_of_products(printer, report);
     print_verdict(printer, report);
     return FQ_OK;
 }

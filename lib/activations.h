@@ -16,12 +16,11 @@ enum {
     // Column 0 and every 896th from there on is an outlier channel: 8 of 7168, in blocks of their
     // own.
     FQ_ACTIVATIONS_OUTLIER_STEP = 896,
-    FQ_ACTIVATIONS_MAX_TOKENS = 4096, // memory grows with tokens
 };
 
 typedef struct fq_activations_options {
     fq_activations_kind kind;
-    uint64_t tokens; // 1 to FQ_ACTIVATIONS_MAX_TOKENS; captured ones may be fewer
+    uint64_t tokens; // at least 1, and memory grows with them; captured ones may be fewer
     uint64_t seed;
     double magnitude;              // of outlier channels, positive
     const fq_checkpoint *captured; // the file; fq_activations_check'ed

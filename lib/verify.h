@@ -3,13 +3,15 @@
 #ifndef FQ_VERIFY_H
 #define FQ_VERIFY_H
 
+#include "activations.h"
 #include "checker.h"
 #include "pairing.h"
 #include "plan.h"
 #include "run.h"
 
 // Above which a tensor fails. A negative one is the default, which docs/numerics.md derives; blocks
-// under the amax floor, whose error may be anything, do not count for that of the weights.
+// under the amax floor, whose error may be anything, do not count for that of the weights, and
+// weights that have some, few tokens, and activations that are not normal not for that of the GEMM.
 typedef struct fq_verify_limits {
     double weight_rel_l2;
     double gemm_rel_l2;
@@ -17,6 +19,8 @@ typedef struct fq_verify_limits {
 } fq_verify_limits;
 
 #define FQ_VERIFY_MAX_WEIGHT_ERROR 0.07
+#define FQ_VERIFY_MAX_GEMM_ERROR 0.1
+#define FQ_VERIFY_MAX_KERNEL_ERROR 2e-4
 
 typedef struct fq_verify_options {
     const char *const *globs; // [n_globs]: only tensors of these names
@@ -60,8 +64,9 @@ typedef struct fq_verify_weight {
 // The GEMM check of one weight.
 typedef struct fq_verify_gemm {
     uint64_t tokens;
-    double rel_l2;        // infinite or NaN where it means nothing, so without a reference
-    double kernel_rel_l2; // against the exact product of the dequantized operands
+    double rel_l2;           // infinite or NaN where it means nothing, so without a reference
+    double kernel_rel_l2;    // against the exact product of the dequantized operands
+    bool is_default_limited; // rel_l2 is held to the default limit too
 } fq_verify_gemm;
 
 enum { FQ_VERIFY_MAP_SIZE = 64 };
@@ -136,11 +141,13 @@ fq_status fq_verify_plan(fq_verify *out, const fq_checkpoint *checkpoint, const 
 typedef struct fq_verify_run_options {
     const fq_backend *backend;
     const fq_checker *checker;
-    fq_device *device;     // opened with n_lanes and band_elements
-    uint32_t n_lanes;      // at least 1
-    size_t band_elements;  // of the largest band, FQ_MIN_BAND_ELEMENTS at least
-    fq_progress *progress; // bytes_read is counted; or NULL
-    const int *cancelled;  // as in fq_run_options
+    const fq_gemm *gemm;                       // NULL: no GEMM check
+    const fq_activations_options *activations; // with gemm
+    fq_device *device;                         // opened with n_lanes and band_elements
+    uint32_t n_lanes;                          // at least 1
+    size_t band_elements;                      // of the largest band, FQ_MIN_BAND_ELEMENTS at least
+    fq_progress *progress;                     // bytes_read is counted; or NULL
+    const int *cancelled;                      // as in fq_run_options
 } fq_verify_run_options;
 
 // Bytes that fq_verify_run will read.

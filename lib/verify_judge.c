@@ -52,6 +52,7 @@ void fq_verify_judge(const fq_verify *verify, fq_verify_tensor *tensor) {
     const fq_verify_weight *weight = &tensor->weight;
     judge_scales(tensor);
     add_finding(tensor, &weight->nan_codes, "NaN code", "stored");
+    fq_verify_judge_gemm(verify, tensor);
     if (!weight->has_errors)
         return;
     add_finding(tensor, &weight->nonfinite, "element", "of the reference NaN or infinite");
@@ -103,7 +104,7 @@ void fq_verify_sum_up(fq_verify *verify) {
             summary->worst_block_rel_l2 =
                 fmax(summary->worst_block_rel_l2, weight->worst_block_rel_l2);
         }
-        if (tensor->has_gemm) {
+        if (tensor->has_gemm && !isnan(tensor->gemm.rel_l2)) {
             n_gemms++;
             gemm2 += tensor->gemm.rel_l2 * tensor->gemm.rel_l2;
         }

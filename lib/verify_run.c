@@ -39,6 +39,7 @@ typedef struct verify_run {
     fq_verify *verify;
     fq_verify_work *work;
     const fq_verify_run_options *options;
+    fq_verify_gemms *gemms;          // NULL: no GEMM check
     fq_band_cursor cursor;           // used by one lane at a time: see pool.h
     verify_lane *lanes;              // [n_lanes]
     pthread_mutex_t lock;            // of all that follows, and of the results
@@ -102,6 +103,7 @@ static void end_tensor(verify_run *run, size_t number) {
     fq_verify_tensor *tensor = &run->verify->tensors[number];
     fq_verify_open *open = run->open[number];
     fq_verify_finish_tensor(tensor, open);
+    fq_verify_finish_gemm(run->gemms, tensor, &open->products);
     fq_verify_judge(run->verify, tensor);
     if (tensor->weight.has_errors)
         keep_map(run, tensor, &open->map);
@@ -307,6 +309,21 @@ static fq_status check_band(verify_run *run, const verify_lane *lane, const fq_b
     return FQ_OK;
 }
 
+static fq_status multiply_band(verify_run *run, const verify_lane *lane, const fq_band *band,
+                               fq_error *err) {
+    const size_t number = lane->beside->tensor;
+    const fq_tensor *reference = lane->beside->reference.source;
+    const fq_verify_operands operands = {
+        .band = band,
+        .codes = lane->codes,
+        .scales = lane->scales,
+        .source = reference ? lane->source : NULL,
+        .source_dtype = reference ? reference->dtype : FQ_BF16,
+    };
+    return fq_verify_gemms_multiply(run->gemms, lane->index, number, &operands,
+                                    &run->open[number]->products, err);
+}
+
 static void end_strip(verify_run *run, size_t number) {
     pthread_mutex_lock(&run->lock);
     fq_verify_open *open = run->open[number];
@@ -333,6 +350,8 @@ static fq_status carry_out_strip(void *context, uint32_t worker, fq_error *err) 
             compare_bytes(run, lane, &band);
         else if (!status)
             status = check_band(run, lane, &band, err);
+        if (!status && band.step->action != FQ_COPY)
+            status = multiply_band(run, lane, &band, err);
     }
     if (!status && lane->step->action != FQ_COPY)
         end_strip(run, lane->beside->tensor);
@@ -391,9 +410,12 @@ fq_status fq_verify_run(fq_verify *verify, const fq_verify_run_options *options,
     pthread_mutex_init(&run.lock, NULL);
     fq_status status = open_lanes(&run, err);
     if (!status)
+        status = fq_verify_gemms_open(&run.gemms, verify, options, err);
+    if (!status)
         status = fq_pool_run(&work, &run, options->n_lanes, options->cancelled, err);
     if (!status)
         fq_verify_sum_up(verify);
+    fq_verify_gemms_close(run.gemms);
     close_lanes(&run);
     pthread_mutex_destroy(&run.lock);
     return status;

@@ -6,6 +6,7 @@
 #include "fold.h"
 #include "sum.h"
 #include "verify.h"
+#include "verify_gemm.h"
 
 // What stands beside a step of the checkpoint.
 typedef struct fq_verify_step {
@@ -51,6 +52,7 @@ fq_status fq_verify_add_folded(fq_verify *verify, const fq_fold_item *items, siz
 typedef struct fq_verify_open {
     fq_sum error2, weight2;
     fq_sum judged_error2, judged_weight2;
+    fq_verify_products products;
     fq_verify_map map;
     bool all_pow2;        // every sound scale so far
     uint64_t n_in_flight; // strips
