@@ -8,7 +8,9 @@ enum { MAX_LISTED = 20 }; // weights that pass
 
 // Which columns there is something in.
 typedef struct columns {
-    bool errors, gemm;
+    bool errors;
+    bool products; // against the reference,
+    bool gemm;     // or against themselves alone
 } columns;
 
 static columns find_columns(const fq_verify *verify) {
@@ -16,6 +18,7 @@ static columns find_columns(const fq_verify *verify) {
     for (size_t i = 0; i < verify->n_tensors; i++) {
         found.errors |= verify->tensors[i].weight.has_errors;
         found.gemm |= verify->tensors[i].has_gemm;
+        found.products |= verify->tensors[i].has_gemm && !isnan(verify->tensors[i].gemm.rel_l2);
     }
     return found;
 }
@@ -23,8 +26,10 @@ static columns find_columns(const fq_verify *verify) {
 static void print_head(const fq_printer *printer, const columns *shown) {
     if (shown->errors)
         fq_print(printer, FQ_BOLD, "%8s %8s %8s  ", "ERROR", "BLOCK", "SQNR dB");
+    if (shown->products)
+        fq_print(printer, FQ_BOLD, "%8s ", "GEMM");
     if (shown->gemm)
-        fq_print(printer, FQ_BOLD, "%8s %8s  ", "GEMM", "KERNEL");
+        fq_print(printer, FQ_BOLD, "%8s  ", "KERNEL");
     fq_print(printer, FQ_BOLD, "%4s  WEIGHT, THE WORST FIRST", "");
     fq_print_newline(printer);
 }
@@ -37,11 +42,14 @@ static void print_figures(const fq_printer *printer, const fq_verify_tensor *ten
                  100 * weight->worst_block_rel_l2, weight->sqnr_db);
     else if (shown->errors)
         fq_print(printer, FQ_PLAIN, "%8s %8s %8s  ", "-", "-", "-");
-    if (shown->gemm && tensor->has_gemm)
-        fq_print(printer, FQ_PLAIN, "%7.3f%% %8.1e  ", 100 * tensor->gemm.rel_l2,
-                 tensor->gemm.kernel_rel_l2);
+    if (shown->products && isfinite(tensor->gemm.rel_l2) && tensor->has_gemm)
+        fq_print(printer, FQ_PLAIN, "%7.3f%% ", 100 * tensor->gemm.rel_l2);
+    else if (shown->products)
+        fq_print(printer, FQ_PLAIN, "%8s ", "-");
+    if (shown->gemm && isfinite(tensor->gemm.kernel_rel_l2) && tensor->has_gemm)
+        fq_print(printer, FQ_PLAIN, "%8.1e  ", tensor->gemm.kernel_rel_l2);
     else if (shown->gemm)
-        fq_print(printer, FQ_PLAIN, "%8s %8s  ", "-", "-");
+        fq_print(printer, FQ_PLAIN, "%8s  ", "-");
 }
 
 static void print_weight(const fq_printer *printer, const fq_verify_tensor *tensor,
@@ -123,19 +131,25 @@ static void print_meaning(const fq_printer *printer, const fq_verify *verify) {
 }
 
 static void print_meaning_of_products(const fq_printer *printer, const fq_verify_report *report) {
-    static const char *const kinds[] = {[FQ_ACTIVATIONS_NORMAL] = "normal",
-                                        [FQ_ACTIVATIONS_OUTLIER] = "outlier",
-                                        [FQ_ACTIVATIONS_CAPTURED] = "captured"};
-    if (!report->activations)
-        return;
+    const fq_activations_options *activations = report->activations;
     fq_print_newline(printer);
-    fq_print_line(printer,
-                  "GEMM is the error of a product with %s activations of %" PRIu64
-                  " tokens, quantized too: about",
-                  kinds[report->activations->kind], report->activations->tokens);
-    fq_print_line(printer, "3.7%% where they are normal. KERNEL is the part of the FP8 arithmetic "
-                           "in it: 1e-7 with FP32");
-    fq_print_line(printer, "sums; engines round the result to BF16, which adds 0.166%%.");
+    fq_print(printer, FQ_PLAIN, "GEMM is the error of the product with %" PRIu64 " tokens of ",
+             activations->tokens);
+    switch (activations->kind) {
+    case FQ_ACTIVATIONS_NORMAL:
+        fq_print_line(printer, "normal activations, quantized too: about 3.7%%.");
+        break;
+    case FQ_ACTIVATIONS_OUTLIER:
+        fq_print_line(printer, "normal activations, quantized beside");
+        fq_print_line(printer, "outliers of %g; about 3.7%% without these.",
+                      activations->magnitude);
+        break;
+    case FQ_ACTIVATIONS_CAPTURED:
+        fq_print_line(printer, "captured activations, quantized too;");
+        fq_print_line(printer, "about 3.7%% with normal ones.");
+    }
+    fq_print_line(printer, "KERNEL is what the sums in FP32 add to it; rounding to BF16, as "
+                           "engines do, adds 0.17%%.");
 }
 
 static void print_verdict(const fq_printer *printer, const fq_verify_report *report) {
@@ -165,7 +179,7 @@ fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *repo
     const columns shown = find_columns(verify);
     const size_t max_passed = !quiet && (shown.errors || shown.gemm) ? MAX_LISTED : 0;
     fq_status status = print_weights(printer, verify, &shown, max_passed, err);
-    if (!status && max_passed > 0)
+    if (!status && !quiet && shown.errors)
         status = print_kinds(printer, verify, err);
     if (status)
         return status;
@@ -174,7 +188,8 @@ fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *repo
         return FQ_OK;
     print_lines(printer, FQ_DIM, "note", &verify->notes);
     print_meaning(printer, verify);
-    print_meaning_of_products(printer, report);
+    if (shown.products && report->activations)
+        print_meaning_of_products(printer, report);
     print_verdict(printer, report);
     return FQ_OK;
 }
