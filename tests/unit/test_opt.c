@@ -10,7 +10,7 @@ typedef struct options {
     const char *text, *device;
     int choice;
     uint32_t count;
-    uint64_t size;
+    uint64_t size, seed;
     float number;
     fq_opt_list rules;
 } options;
@@ -22,6 +22,7 @@ static const fq_opt table[] = {
     {"scale-format", 0, "f32|pow2|e8m0", FQ_OPT_CHOICE, offsetof(options, choice), ""},
     {"count", 0, "N", FQ_OPT_COUNT, offsetof(options, count), ""},
     {"size", 0, "SIZE", FQ_OPT_SIZE, offsetof(options, size), ""},
+    {"seed", 0, "S", FQ_OPT_NUMBER, offsetof(options, seed), ""},
     {"number", 0, "X", FQ_OPT_FLOAT, offsetof(options, number), ""},
     {"device", 0, "DEVICE", FQ_OPT_DEVICE, offsetof(options, device), ""},
     {"force", 0, NULL, FQ_OPT_FLAG, offsetof(options, flag), ""},
@@ -169,6 +170,18 @@ static void test_sizes(void) {
     }
 }
 
+static void test_whole_numbers(void) {
+    CHECK(PARSE("in", "--seed", "0") == FQ_OK);
+    CHECK_U64(o.seed, 0);
+    CHECK(PARSE("in", "--seed", "18446744073709551615") == FQ_OK);
+    CHECK_U64(o.seed, UINT64_MAX);
+    static char *const bad[] = {"", " 1", "1 ", "-1", "+1", "1e3", "0x1", "18446744073709551616"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(PARSE("in", "--seed", bad[i]) == FQ_USAGE);
+        CHECK_HAS(err.text, "--seed takes a number from 0 to 18446744073709551615");
+    }
+}
+
 static void test_numbers(void) {
     CHECK(PARSE("in", "--number", "1e-4") == FQ_OK);
     CHECK(o.number == 1e-4f);
@@ -214,6 +227,7 @@ int main(void) {
     test_values();
     test_counts();
     test_sizes();
+    test_whole_numbers();
     test_numbers();
     test_devices();
     test_lists_keep_their_order();
