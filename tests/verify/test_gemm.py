@@ -127,6 +127,18 @@ class Figures(GemmCase):
         self.assertEqual(found[0], found[1])
         self.assertGreater(found[0][0]["gemm"]["rel_l2"], 0.02)
 
+    def test_a_matrix_higher_than_what_is_multiplied_at_once(self):
+        path, output = self.dir / "high.safetensors", self.dir / "high-fp8.safetensors"
+        values = codec.floats(quantizer.gaussian((1100, 200), 11))
+        values = [value * 2 ** (i // 200 // 128) for i, value in enumerate(values)]
+        tensors.write(path, {"a.weight": codec.bf16_tensor((1100, 200), values)})
+        for scale_format in ("f32", "packed"):
+            line = ("convert", path, "-o", output, "--scale-format", scale_format, "--force")
+            self.fp8q(*line, "--quiet")
+            found = self.fp8q("verify", output, "--reference", path, "--json").json()["tensors"]
+            self.assertTrue(0.036 < found[0]["gemm"]["rel_l2"] < 0.039, found)
+            self.assertLess(found[0]["gemm"]["kernel_rel_l2"], 1e-6)
+
     def test_without_a_reference(self):
         for gemm in self.gemms(self.copy("packed"), reference=False).values():
             self.assertIsNone(gemm["rel_l2"])
