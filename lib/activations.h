@@ -54,7 +54,7 @@ bool fq_activations_is_captured(const fq_tensor *tensor);
 // FQ_USAGE if a file has no tensor that can be multiplied.
 fq_status fq_activations_check(const fq_checkpoint *captured, fq_error *err);
 
-// Fills in what a weight [rows, cols] is multiplied with. Of a file it is the first of these that
+// Fills in cols and tensor for a weight [rows, cols]. Of a file that is the first of these that
 // can be multiplied and has as many columns as the weight: the tensor of the weight's name; of its
 // module's ("model.layers.0.mlp.down_proj"); the only one of that many columns. False if there is
 // none: *why is the reason, static.

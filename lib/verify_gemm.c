@@ -43,15 +43,21 @@ static bool has_pow2_scales(const fq_verify_tensor *tensor) {
     return tensor->must_be_pow2 || !fq_dtype_is_source(dtype);
 }
 
+// Of one set of activations: 300 MB while it is made. 128 tokens of 262144 columns.
+static const uint64_t max_activations = UINT64_C(1) << 25;
+
 // The reason why a weight is not multiplied; NULL if it is.
 static const char *choose(fq_activations_key *out, const fq_verify_tensor *tensor,
                           const fq_activations_options *activations) {
     const fq_tensor *weight = tensor->tensor;
     const fq_block block = tensor->pair->block;
+    const uint64_t cols = weight->shape[weight->rank - 1];
     const char *why = NULL;
     if (block.rows != FQ_BLOCK_SIZE || block.cols != FQ_BLOCK_SIZE)
         return "blocks that are not 128 x 128";
-    if (!fq_activations_find(out, activations, weight->name, weight->shape[weight->rank - 1], &why))
+    if (cols > max_activations / activations->tokens)
+        return "too wide for so many tokens";
+    if (!fq_activations_find(out, activations, weight->name, cols, &why))
         return why;
     out->pow2_scales = has_pow2_scales(tensor);
     return NULL;

@@ -1,4 +1,4 @@
-// The inner products of the GEMM: what its variants (plain C, AVX2, AVX-512) bring.
+// The inner products of the GEMM: what its variants (plain C, AVX2, AVX-512, NEON) bring.
 //
 // Tokens lie side by side in the registers and weights are broadcast, so that each sum runs through
 // the columns in their order in every variant. With the products exact, as they are for codes in
@@ -35,5 +35,6 @@ typedef void fq_cpu_multiply_fn(const fq_cpu_product *product);
 fq_cpu_multiply_fn fq_cpu_multiply_f32_plain, fq_cpu_multiply_f64_plain;
 fq_cpu_multiply_fn fq_cpu_multiply_f32_avx2, fq_cpu_multiply_f64_avx2;
 fq_cpu_multiply_fn fq_cpu_multiply_f32_avx512, fq_cpu_multiply_f64_avx512;
+fq_cpu_multiply_fn fq_cpu_multiply_f32_neon, fq_cpu_multiply_f64_neon;
 
 #endif

@@ -363,7 +363,6 @@ const fq_cpu_variant fq_cpu_neon = {
     .encode = {encode_bf16, encode_f16, encode_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
     .compare = {compare_bf16, compare_f16, compare_f32},
-    // These loops are all that the compiler needs for NEON.
-    .multiply_f32 = fq_cpu_multiply_f32_plain,
-    .multiply_f64 = fq_cpu_multiply_f64_plain,
+    .multiply_f32 = fq_cpu_multiply_f32_neon,
+    .multiply_f64 = fq_cpu_multiply_f64_neon,
 };

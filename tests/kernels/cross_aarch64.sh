@@ -18,7 +18,7 @@ done
 
 # The sources of kernels/CMakeLists.txt for this processor.
 kernels="backends host_memory cuda/none cpu/backend cpu/compare cpu/quantize cpu/dequantize cpu/gemm
-         cpu/multiply_plain cpu/plain cpu/steps cpu/variants_aarch64 cpu/neon"
+         cpu/multiply_plain cpu/multiply_neon cpu/plain cpu/steps cpu/variants_aarch64 cpu/neon"
 # "-" stands for one run without an argument.
 tests="backends:- codecs:- compare:40 golden:- scales:- shapes:40 all_values:64 exhaustive:4099
        lanes:1 gemm:6 gemm_golden:-"

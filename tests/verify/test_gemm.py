@@ -139,6 +139,31 @@ class Figures(GemmCase):
             self.assertTrue(0.036 < found[0]["gemm"]["rel_l2"] < 0.039, found)
             self.assertLess(found[0]["gemm"]["kernel_rel_l2"], 1e-6)
 
+    def test_what_is_not_multiplied(self):
+        path = self.dir / "odd.safetensors"
+        tensors.write(path, {
+            "wide.weight": tensors.Tensor("F8_E4M3", (4, 40000), bytes(160000)),
+            "wide.weight_scale_inv": codec.f32_tensor((1, 313), [1.0] * 313),
+            "small.weight": tensors.Tensor("F8_E4M3", (64, 64), bytes(4096)),
+            "small.weight_scale_inv": tensors.Tensor("U8", (64, 2), bytes([127] * 128)),
+        })  # fmt: skip
+        report = self.fp8q("verify", path, "--json", "--tokens", "1024").json()
+        self.assertEqual([tensor["gemm"] for tensor in report["tensors"]], [None, None])
+        self.assertIn("wide.weight: not multiplied: too wide for so many tokens", report["notes"])
+        self.assertIn("small.weight: not multiplied: blocks that are not 128 x 128", report["notes"])
+
+    def test_values_that_fp32_cannot_hold_are_no_fault_of_the_weights(self):
+        path, output = self.dir / "far.safetensors", self.dir / "far-fp8.safetensors"
+        gaussian = codec.floats(quantizer.gaussian((128, 128), 12))
+        for factor, finite in ((1e39, False), (1e-36, False), (1e-20, True), (1e20, True)):
+            values = [value * factor for value in gaussian]
+            tensors.write(path, {"a.weight": codec.bf16_tensor((128, 128), values)})
+            for scale_format in ("f32", "pow2"):
+                self.fp8q("convert", path, "-o", output, "--amax-floor", "0", "--quiet", "--force",
+                          "--scale-format", scale_format)  # fmt: skip
+                report = self.fp8q("verify", output, "--reference", path, "--json").json()
+                self.assertEqual(report["tensors"][0]["gemm"]["rel_l2"] is not None, finite)
+
     def test_without_a_reference(self):
         for gemm in self.gemms(self.copy("packed"), reference=False).values():
             self.assertIsNone(gemm["rel_l2"])
