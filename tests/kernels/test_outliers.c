@@ -147,8 +147,10 @@ static double multiply_in_blocks(const experiment *e, const fq_activations_optio
 static void open_experiment(experiment *e, uint64_t seed) {
     const fq_device_options options = {
         .n_lanes = 1, .max_elements = N_WEIGHTS, .max_blocks = fq_band_max_blocks(N_WEIGHTS)};
+    fq_device_choice cpu = {0};
     fq_error err = {0};
-    CHECK(fq_backend_find(&e->place.backend, "cpu", &err) == FQ_OK);
+    CHECK(fq_device_choose(&cpu, "cpu", NULL, &err) == FQ_OK);
+    e->place.backend = cpu.backend;
     CHECK(e->place.backend->open(&e->place.device, &options, &err) == FQ_OK);
     e->gemm = fq_gemm_find(e->place.backend);
     e->weights = allocate(N_WEIGHTS * sizeof *e->weights);

@@ -42,8 +42,10 @@ static fq_activations_place open_place(void) {
                                          .max_elements = FQ_MIN_BAND_ELEMENTS,
                                          .max_blocks = fq_band_max_blocks(FQ_MIN_BAND_ELEMENTS)};
     fq_activations_place place = {.lane = 0};
+    fq_device_choice cpu = {0};
     fq_error err = {0};
-    CHECK(fq_backend_find(&place.backend, "cpu", &err) == FQ_OK);
+    CHECK(fq_device_choose(&cpu, "cpu", NULL, &err) == FQ_OK);
+    place.backend = cpu.backend;
     CHECK(place.backend->open(&place.device, &of_device, &err) == FQ_OK);
     n_loaded = n_unloaded = 0;
     return place;
