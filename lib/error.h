@@ -34,8 +34,8 @@ typedef struct fq_error {
 // Writes status and text into err and returns status. Text that does not fit is cut.
 fq_status fq_fail(fq_error *err, fq_status status, const char *format, ...) FQ_PRINTF(3, 4);
 
-// Like fq_fail with FQ_IO, ": " and the text of errno_value appended. ENOMEM, from wherever it comes,
-// is FQ_DEVICE: out of memory.
+// Like fq_fail with FQ_IO, ": " and the text of errno_value appended. ENOMEM, from wherever it
+// comes, is FQ_DEVICE: out of memory.
 fq_status fq_fail_errno(fq_error *err, int errno_value, const char *format, ...) FQ_PRINTF(3, 4);
 
 // FQ_DEVICE, "out of memory": for every allocation that returned NULL.
