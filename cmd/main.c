@@ -108,7 +108,7 @@ static fq_status dispatch(int argc, char **argv, fq_reply *reply, fq_error *err)
 // Results that do not reach their reader are an error; a reader that went away is none to tell.
 static fq_status flush_results(fq_error *err) {
     if (fflush(stdout) == 0 && !ferror(stdout))
-        return FQ_OK;
+        return fq_print_was_cut() ? fq_fail_memory(err) : FQ_OK;
     const int cause = errno;
     if (cause == EPIPE)
         __atomic_store_n(&fq_signals_caught, SIGPIPE, __ATOMIC_RELAXED);
@@ -129,15 +129,17 @@ static void occupy_standard_streams(void) {
 int main(int argc, char **argv) {
     static char buffers[2][1 << 16];
     fq_reply reply = {0};
-    fq_error err = {0};
+    fq_error err = {0}, lost = {0};
     occupy_standard_streams();
     setvbuf(stdout, buffers[0], _IOFBF, sizeof buffers[0]);
     setvbuf(stderr, buffers[1], _IOFBF, sizeof buffers[1]);
     fq_signals_catch();
     fq_status status = dispatch(argc, argv, &reply, &err);
-    const fq_status flushed = flush_results(&err);
-    if (!status)
+    const fq_status flushed = flush_results(&lost);
+    if (!status) {
         status = flushed;
+        err = lost;
+    }
     print_reply(&reply, &err);
     fq_messages_free(&reply.warnings);
     fq_messages_free(&reply.faults);

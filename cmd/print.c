@@ -45,6 +45,10 @@ static const char *style_code(fq_style style) {
     return codes[style];
 }
 
+static bool was_cut;
+
+bool fq_print_was_cut(void) { return was_cut; }
+
 // Formats into a buffer on the stack, or a larger one where that is too small. A line that finds no
 // memory is cut.
 static void print_args(const fq_printer *printer, const char *format, va_list args) {
@@ -58,6 +62,8 @@ static void print_args(const fq_printer *printer, const char *format, va_list ar
         char *large = malloc((size_t)n + 1);
         if (large)
             vsnprintf(large, (size_t)n + 1, format, again);
+        else if (printer->file == stdout)
+            was_cut = true;
         fq_escape_write(printer->file, large ? large : small, large ? (size_t)n : sizeof small - 1);
         free(large);
     }

@@ -36,6 +36,9 @@ void fq_print_line(const fq_printer *printer, const char *format, ...) FQ_PRINTF
 
 void fq_print_newline(const fq_printer *printer);
 
+// True if a line for standard output was cut because it found no memory.
+bool fq_print_was_cut(void);
+
 // What a noun ends in behind that number.
 static inline const char *fq_plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
