@@ -357,6 +357,8 @@ static fq_status fail_commit(const fq_output *output, int errno_value, const cha
 static fq_status publish(const fq_output *output, bool *replaced, fq_error *err) {
     const int dir_fd = output->parent_fd;
     *replaced = false;
+    if (output->drop_errno != 0)
+        return fail_commit(output, output->drop_errno, "a temporary in it cannot be removed", err);
     if (output->is_folder && fq_retry_fsync(output->partial_fd) != 0)
         return fail_commit(output, errno, "its folder cannot be made durable", err);
     int rc = rename_new(dir_fd, output->partial_name, output->name);

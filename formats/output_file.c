@@ -135,7 +135,8 @@ fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
 }
 
 void fq_output_file_drop(fq_output_file *file) {
-    if (file->dir_fd >= 0) // a lone file goes with OUTPUT.partial
-        unlinkat(file->dir_fd, file->temporary, 0);
+    // A lone file goes with OUTPUT.partial. What is renamed already has no temporary any more.
+    if (file->dir_fd >= 0 && unlinkat(file->dir_fd, file->temporary, 0) != 0 && errno != ENOENT)
+        __atomic_store_n(&file->output->drop_errno, errno, __ATOMIC_RELAXED);
     close_file(file);
 }

@@ -19,6 +19,7 @@ struct fq_output {
     uint64_t needed_nbytes; // in all, an estimate: see needed_nbytes_of
     size_t n_temporaries;   // made so far, counted atomically: each has a number of its own
     size_t n_finished;      // shards, counted atomically
+    int drop_errno;         // why a temporary could not be removed, set atomically; 0: all were
 };
 
 // Refuses an OUTPUT, or an OUTPUT.partial, that is in the way or is the input, and side files that
