@@ -16,7 +16,7 @@ from support import codec, model, tensors, tool
 LAYER = "model.layers.0."
 SHARD = "model-{:05}-of-00003.safetensors"
 SNAPSHOT = "cache/models--someone--small/snapshots/0123abcd"
-INPUTS = ("folder", "cache", "wide.safetensors", "small.safetensors")
+INPUTS = ("folder", "cache", "nan", "wide.safetensors", "small.safetensors", "long.safetensors")
 CONVERTED = ("folder-fp8", "wide-fp8.safetensors")
 OLD = b"an older output"
 # One lane on the CPU: calls come in the same order each time.
@@ -27,8 +27,10 @@ BESIDE = {"out.partial", "out.partial.journal"}
 
 # The first line of a failure: the file, then what is wrong with it; memory and signals are in none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
-# That something is left in OUTPUT.partial, and that this was to be said, but found no memory.
+# That something is left in OUTPUT.partial; that it or a part of it would not go; and that this was
+# to be said, but found no memory.
 LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial$")
+STUCK = re.compile(r"(could not|cannot) be removed[;:] ")
 LOST = re.compile(r"^fp8q: \d+ more messages? found no memory$")
 
 
@@ -55,10 +57,12 @@ SCENES = [
     Scene("convert a file", "convert", "wide.safetensors", options=(*PLAIN, "--arch", "sm100")),
     Scene("convert a file over another", "convert", "small.safetensors", over_old=True),
     Scene("convert a snapshot", "convert", SNAPSHOT),
+    Scene("convert and keep NaN", "convert", "nan", options=(*PLAIN, "--on-nonfinite", "keep")),
     Scene("dequant a folder", "dequant", "folder-fp8"),
     Scene("dequant a file over another", "dequant", "wide-fp8.safetensors", over_old=True),
     Scene("inspect a folder", "inspect", "folder-fp8", options=("--json", "--stats")),
     Scene("inspect a file", "inspect", "wide-fp8.safetensors", options=()),
+    Scene("inspect long names", "inspect", "long.safetensors", options=()),
 ]
 
 
@@ -105,6 +109,24 @@ def write_small(path):
     tensors.write(path, {"a.o_proj.weight": random_tensor(128, 256)})
 
 
+def write_long(path):
+    """Names that no usual buffer holds."""
+    tensors.write(path, {"n" * n: codec.f32_tensor((1,), [1.0]) for n in (1500, 5000)})
+
+
+def write_nan(folder):
+    """Two shards, of which one has to be written anew when its NaN is met."""
+    nan = codec.filled("BF16", (128, 128), b"\xc0\x7f")
+    shards = {
+        "model-00001-of-00002.safetensors": {"a.o_proj.weight": random_tensor(128, 128)},
+        "model-00002-of-00002.safetensors": {
+            "b.down_proj.weight": random_tensor(128, 256),
+            "c.down_proj.weight": nan,
+        },
+    }
+    model.write_folder(folder, shards, {"model_type": "tiny"})
+
+
 def write_snapshot(folder):
     """A snapshot as the hub's tools leave it: links into the cache's blobs."""
     blobs = folder.parent.parent / "blobs"
@@ -124,6 +146,8 @@ class Stage:
         write_folder(self.root / "folder")
         write_wide(self.root / "wide.safetensors")
         write_small(self.root / "small.safetensors")
+        write_long(self.root / "long.safetensors")
+        write_nan(self.root / "nan")
         write_snapshot(self.root / SNAPSHOT)
         for source, target in zip(("folder", "wide.safetensors"), CONVERTED):
             options = (*PLAIN, "--scale-format", "f32" if source == "folder" else "pow2")
@@ -232,8 +256,7 @@ class Stage:
             return
         if not any(map(LEFT.search, outcome.lines)):
             yield "OUTPUT.partial is left, and no message says so"
-        could_not = any("could not be removed" in line for line in outcome.lines)
-        if not could_not and self.torn_files(scene, folder):
+        if not any(map(STUCK.search, outcome.lines)) and self.torn_files(scene, folder):
             yield f"not whole in OUTPUT.partial: {self.torn_files(scene, folder)}"
 
 
@@ -263,12 +286,15 @@ class Case(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.stage.snapshot(), self.before, "an input was touched")
 
-    def strike(self, scene, faults, judge):
-        """One run for each fault; judge(fault, folder, outcome) yields what is wrong with it."""
+    def strike(self, scene, faults, judge, args=None):
+        """One run for each fault; judge(fault, folder, outcome) yields what is wrong with it.
+
+        args: other than the scene's own.
+        """
 
         def strike_once(fault):
             with self.stage.folder(scene) as folder:
-                outcome = injection.run(scene.args(), folder, fault)
+                outcome = injection.run(args or scene.args(), folder, fault)
                 found = list(judge(fault, folder, outcome))
                 if fault.at and not outcome.n_struck:
                     found.append("the call did not come")

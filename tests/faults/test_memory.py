@@ -32,6 +32,33 @@ class Memory(scenes.Case):
             total += self.strike(scene, faults, self.judge(scene))
         print(total, "allocations failed")
 
+    def test_bad_input_and_words(self):
+        """Runs that end otherwise than with a result, or with nothing but text."""
+        keep = next(scene for scene in scenes.SCENES if scene.source == "nan")
+        nan, missing = "../nan", "../folder/nothing"
+        runs = [["convert", nan, "-o", "out", *scenes.PLAIN], ["convert", missing], ["inspect"]]
+        runs += [["convert", nan, "-o", "out", "--dry-run"], ["convert", "--nonsense"], ["help"]]
+        runs += [["convert", "--list-rules", "--json"], ["help", "--man"], ["dequant", nan]]
+        for args in runs:
+            with self.stage.folder(keep) as folder:
+                usual = injection.run(args, folder, injection.Fault("alloc"))
+
+            def judge(_, folder, outcome, usual=usual):
+                if outcome.code not in (usual.code, 5) or not outcome.is_over:
+                    yield f"exit {outcome.code}, not {usual.code}"
+                if outcome.code == 5 != usual.code and b"memory" not in outcome.err:
+                    yield "the reason is not told"
+                if outcome.code == 0 and outcome.out != usual.out:
+                    yield "the result differs"
+                yield from self.stage.complaints_of_places(keep, folder, outcome)
+
+            faults = [
+                injection.Fault("alloc", at=at, every=every, value=errno.ENOMEM)
+                for every in (0, 1)
+                for at in injection.places(usual.n_calls, 8 if injection.SANITIZED else 100)
+            ]
+            self.strike(keep._replace(name=" ".join(args)), faults, judge, args)
+
     def test_once(self):
         self.strike_scenes(0)
 
