@@ -167,13 +167,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     sum.publish(m.counts);
 }
 
-template <fq_dtype DTYPE> static int launch_any(const matrix &m, cudaStream_t stream) {
+template <fq_dtype DTYPE> static unsigned launch_any(const matrix &m, cudaStream_t stream) {
     const uint64_t n_in_row = fq_ceil_div(m.cols, ANY_COLS), n = m.rows * n_in_row;
     const uint32_t grid = n < MAX_GRID ? (uint32_t)n : MAX_GRID;
     return start(dequantize_any<DTYPE>, grid, TILE_THREADS, stream, m, n, n_in_row);
 }
 
-template <fq_dtype DTYPE> static int launch(const matrix &m, cudaStream_t stream) {
+template <fq_dtype DTYPE> static unsigned launch(const matrix &m, cudaStream_t stream) {
     if (m.cols % CHUNK != 0 || (m.block.cols % CHUNK != 0 && m.n_cols > 1) ||
         !is_aligned(m.codes, sizeof(uint2)) || !is_aligned(m.target, sizeof(uint4)))
         return launch_any<DTYPE>(m, stream);
@@ -184,8 +184,8 @@ template <fq_dtype DTYPE> static int launch(const matrix &m, cudaStream_t stream
                  TILE_THREADS, stream, m);
 }
 
-int fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
-                       cudaStream_t stream) {
+unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
+                            cudaStream_t stream) {
     const matrix m = {
         job->codes, job->scales, job->target, counts,
         job->rows,  job->cols,   job->block,  fq_ceil_div(job->cols, job->block.cols),

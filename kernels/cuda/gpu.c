@@ -29,7 +29,7 @@ fq_status fq_gpu_count(uint32_t *out, fq_error *err) {
     return FQ_OK;
 }
 
-static const char *cure_of(int code) {
+static const char *cure_of(unsigned code) {
     switch (code) {
     case cudaErrorMemoryAllocation:
         return "use less --memory or fewer --threads, or --device cpu";
@@ -40,7 +40,7 @@ static const char *cure_of(int code) {
     }
 }
 
-fq_status fq_gpu_check(uint32_t gpu, const char *call, int code, fq_error *err) {
+fq_status fq_gpu_check(uint32_t gpu, const char *call, unsigned code, fq_error *err) {
     if (code == cudaSuccess)
         return FQ_OK;
     (void)cudaGetLastError(); // it is told here, and not once more by a later call

@@ -18,6 +18,6 @@ fq_status fq_gpu_use(uint32_t gpu, fq_error *err);
 fq_status fq_gpu_name(char out[FQ_GPU_NAME], uint32_t gpu, fq_error *err);
 
 // FQ_OK if code, a cudaError_t, is success; else FQ_DEVICE that names the GPU and the call.
-fq_status fq_gpu_check(uint32_t gpu, const char *call, int code, fq_error *err);
+fq_status fq_gpu_check(uint32_t gpu, const char *call, unsigned code, fq_error *err);
 
 #endif

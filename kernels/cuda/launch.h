@@ -25,16 +25,16 @@ typedef struct fq_cuda_quantize_counts {
 } fq_cuda_quantize_counts;
 
 // Loads the kernels onto the current GPU: cudaErrorNoKernelImageForDevice if there are none for it.
-int fq_cuda_load(void);
+unsigned fq_cuda_load(void);
 
 // The pointers of the job are device memory; job->counts is not looked at. counts: in device
 // memory, zeroed before, added to. Blocks of 128×128 and 1×128 are read once, others twice.
-int fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
-                     struct CUstream_st *stream);
+unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
+                          struct CUstream_st *stream);
 
 // Like fq_cuda_quantize.
-int fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
-                       struct CUstream_st *stream);
+unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
+                            struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

@@ -234,21 +234,22 @@ static bool fits_tiles(const fq_quantize_job *job) {
            is_aligned(job->codes, sizeof(uint2));
 }
 
-template <fq_dtype DTYPE, bool DIVIDE> static int launch(const matrix &m, cudaStream_t stream) {
+template <fq_dtype DTYPE, bool DIVIDE>
+static unsigned launch(const matrix &m, cudaStream_t stream) {
     const bool rows = m.block.rows == 1;
     const dim3 grid = grid_of_tiles(m.n_cols, fq_ceil_div(m.rows, rows ? TILE_ROWS : 128));
     return start(rows ? quantize_rows<DTYPE, DIVIDE> : quantize_blocks<DTYPE, DIVIDE>, grid,
                  TILE_THREADS, stream, m);
 }
 
-int fq_cuda_load(void) {
+unsigned fq_cuda_load(void) {
     cudaFuncAttributes ignored;
     return cudaFuncGetAttributes(&ignored,
                                  reinterpret_cast<const void *>(quantize_blocks<FQ_BF16, false>));
 }
 
-int fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
-                     cudaStream_t stream) {
+unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
+                          cudaStream_t stream) {
     matrix m;
     m.source = job->source;
     m.codes = job->codes;

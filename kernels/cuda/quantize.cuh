@@ -103,6 +103,6 @@ struct nonfinite_tally {
 };
 
 // The kernel for blocks and alignments that quantize.cu has none for. Returns a cudaError_t.
-int quantize_any(fq_dtype dtype, const matrix &m, struct CUstream_st *stream);
+unsigned quantize_any(fq_dtype dtype, const matrix &m, struct CUstream_st *stream);
 
 #endif

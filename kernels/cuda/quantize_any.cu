@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(LARGE_THREADS)
         quantize_block<DTYPE>(m, b);
 }
 
-int quantize_any(fq_dtype dtype, const matrix &m, cudaStream_t stream) {
+unsigned quantize_any(fq_dtype dtype, const matrix &m, cudaStream_t stream) {
     const uint64_t rows = m.block.rows < m.rows ? m.block.rows : m.rows;
     const uint64_t cols = m.block.cols < m.cols ? m.block.cols : m.cols;
     const uint64_t n_blocks = m.n_rows * m.n_cols;

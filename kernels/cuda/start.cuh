@@ -9,8 +9,8 @@
 // What kernel<<<grid, threads, 0, stream>>>(arguments...) does, by one call that says whether it
 // worked, and without the guarded statics of that syntax, which would need the C++ library.
 template <typename... ARGUMENTS>
-static int start(void (*kernel)(ARGUMENTS...), dim3 grid, uint32_t threads, cudaStream_t stream,
-                 ARGUMENTS... arguments) {
+static unsigned start(void (*kernel)(ARGUMENTS...), dim3 grid, uint32_t threads,
+                      cudaStream_t stream, ARGUMENTS... arguments) {
     void *pointers[] = {&arguments...};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, dim3(threads), pointers,
                             0, stream);

@@ -185,7 +185,7 @@ const char *cudaGetErrorString(cudaError_t code) {
     return code == cudaErrorMemoryAllocation ? "out of memory" : "a fake error";
 }
 
-int fq_cuda_load(void) { return leave(enter()); }
+unsigned fq_cuda_load(void) { return leave(enter()); }
 
 // ---- Memory
 
@@ -411,14 +411,14 @@ static cudaError_t launch(cudaStream_t stream, const operation *o, const void *f
     return queue(stream, o);
 }
 
-int fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
+unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
                      struct CUstream_st *stream) {
     const operation o = {.verb = QUANTIZE, .quantize = *job, .counts = counts};
     const cudaError_t code = enter();
     return leave(code ? code : launch(stream, &o, job->source, job->codes, job->scales));
 }
 
-int fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
+unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
                        struct CUstream_st *stream) {
     const operation o = {.verb = DEQUANTIZE, .dequantize = *job, .counts = counts};
     const cudaError_t code = enter();
