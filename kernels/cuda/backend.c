@@ -250,7 +250,7 @@ static fq_status launch_quantize(const lane *l, const fq_quantize_job *job, fq_e
     fq_quantize_job on_gpu = *job;
     on_gpu.source = l->floats;
     on_gpu.codes = l->codes;
-    on_gpu.scales = (float *)(l->side + SIDE_COUNTS);
+    on_gpu.scales = (void *)(l->side + SIDE_COUNTS);
     const unsigned code = fq_cuda_quantize(&on_gpu, (fq_cuda_quantize_counts *)l->side, l->stream);
     return fq_gpu_check(l->gpu, "quantize", code, err);
 }
@@ -284,7 +284,7 @@ static fq_status quantize(fq_device *device, uint32_t index, const fq_quantize_j
 static fq_status launch_dequantize(const lane *l, const fq_dequantize_job *job, fq_error *err) {
     fq_dequantize_job on_gpu = *job;
     on_gpu.codes = l->codes;
-    on_gpu.scales = (const float *)(l->side + SIDE_COUNTS);
+    on_gpu.scales = (void *)(l->side + SIDE_COUNTS);
     on_gpu.target = l->floats;
     const unsigned code = fq_cuda_dequantize(&on_gpu, (fq_dequantize_counts *)l->side, l->stream);
     return fq_gpu_check(l->gpu, "dequantize", code, err);

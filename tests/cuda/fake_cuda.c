@@ -412,14 +412,14 @@ static cudaError_t launch(cudaStream_t stream, const operation *o, const void *f
 }
 
 unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
-                     struct CUstream_st *stream) {
+                          struct CUstream_st *stream) {
     const operation o = {.verb = QUANTIZE, .quantize = *job, .counts = counts};
     const cudaError_t code = enter();
     return leave(code ? code : launch(stream, &o, job->source, job->codes, job->scales));
 }
 
 unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
-                       struct CUstream_st *stream) {
+                            struct CUstream_st *stream) {
     const operation o = {.verb = DEQUANTIZE, .dequantize = *job, .counts = counts};
     const cudaError_t code = enter();
     return leave(code ? code : launch(stream, &o, job->target, job->codes, job->scales));
