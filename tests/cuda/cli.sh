@@ -28,6 +28,10 @@ same() {
     diff -r "$1" "$2" || failed=1
 }
 
+# It runs without the libraries of C++ and of CUDA.
+ldd "$cpu" >needed || exit 1
+! grep -E 'libstdc|libcuda|libnv' needed || failed=1
+
 make_model m
 expect 0 'on cpu' "$cpu" convert m -o cpu8 --device cpu
 expect 0 'on cpu' "$cpu" dequant cpu8 -o cpu16 --device cpu
