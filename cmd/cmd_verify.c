@@ -1,6 +1,7 @@
 // fp8q verify: an accuracy report, and an exit code.
 #include "activations_option.h"
 #include "kernels/kernels.h"
+#include "lib/clock.h"
 #include "progress.h"
 #include "session.h"
 #include "signals.h"
@@ -8,7 +9,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct verify_options {
     fq_common_options common;
@@ -68,12 +68,6 @@ typedef struct verification {
     const fq_backend *backend;
     fq_device *device;
 } verification;
-
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 // Both are opened; what is said of the files beside the reference's shards is of no interest.
 static fq_status open_inputs(verification *v, const char *path, fq_reply *reply, fq_error *err) {
@@ -188,7 +182,7 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
 }
 
 static fq_status run(const void *given, const char *path, fq_reply *reply, fq_error *err) {
-    const double start = now_seconds();
+    const double start = fq_clock_seconds();
     verification v = {.options = given};
     fq_arena arena = {0};
     v.input.folder_fd = v.reference.folder_fd = v.activations.file.folder_fd = -1;
@@ -200,7 +194,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     if (!status)
         status = check(&v, err);
     if (!status)
-        status = report(&v, now_seconds() - start, reply, err);
+        status = report(&v, fq_clock_seconds() - start, reply, err);
     if (v.device)
         v.backend->close(v.device);
     fq_verify_free(&v.verify);

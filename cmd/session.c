@@ -4,6 +4,7 @@
 #include "device.h"
 #include "formats/config.h"
 #include "formats/output.h"
+#include "lib/clock.h"
 #include "lib/scale_check.h"
 #include "passes.h"
 #include "print.h"
@@ -11,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 fq_status fq_session_check_faults(fq_reply *reply, fq_error *err) {
     fq_messages *faults = &reply->faults;
@@ -263,12 +263,6 @@ static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *er
 
 // ---- The whole
 
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 void fq_session_warn_packed(fq_messages *warnings, const char *cure) {
     fq_messages_add(warnings,
                     "packed scales are DeepGEMM's own operand: no engine loads them from a folder "
@@ -283,7 +277,7 @@ static void add_plan_warnings(const fq_session *session, fq_reply *reply) {
 
 fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *reply,
                          fq_error *err) {
-    const double start = now_seconds();
+    const double start = fq_clock_seconds();
     out->request = request;
     out->staging = fq_common_staging(request->common);
     fq_status status = fq_session_open_input(&out->input, request->input_path,
@@ -303,7 +297,7 @@ fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *r
     if (!status && request->quantize && out->plan.scale_format == FQ_SCALE_PACKED)
         fq_session_warn_packed(&reply->warnings,
                                "; --scale-format pow2 serves Hopper and Blackwell");
-    out->seconds = now_seconds() - start;
+    out->seconds = fq_clock_seconds() - start;
     return status;
 }
 
