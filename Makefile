@@ -39,10 +39,10 @@ test: configure
 	@ctest --preset $(PRESET) --parallel $(JOBS)
 
 bench: configure
-	@$(build) --target fp8q bench_kernels
-	@$(build_dir)/tests/bench/bench_kernels
-	@for script in speed metadata; do \
-	    FP8Q=$(build_dir)/fp8q PYTHONPATH=tests python3 -B tests/bench/$$script.py || exit; done
+	@$(build) --target fp8q
+	@$(build_dir)/fp8q bench
+	@$(build_dir)/fp8q bench convert --size 2G
+	@FP8Q=$(build_dir)/fp8q PYTHONPATH=tests python3 -B tests/bench/metadata.py
 
 install: all
 	@cmake --install $(build_dir)

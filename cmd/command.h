@@ -36,6 +36,7 @@ extern const fq_command fq_command_convert;
 extern const fq_command fq_command_verify;
 extern const fq_command fq_command_dequant;
 extern const fq_command fq_command_inspect;
+extern const fq_command fq_command_bench;
 extern const fq_command fq_command_help;
 
 // All of them, in the order of help; ends with NULL.

@@ -1,20 +1,29 @@
 // A completion script for bash, from the same tables as help.
 #include "help.h"
 
+#include <string.h>
+
 // The commands' names in one line.
 static void put_commands(FILE *file) {
     for (const fq_command *const *command = fq_commands; *command; command++)
         fprintf(file, "%s%s", command == fq_commands ? "" : " ", (*command)->name);
 }
 
-// "a|b|c" as words.
+// "a|b|c" or "[a|b|c]" as words.
 static void put_choices(FILE *file, const char *choices) {
-    for (; *choices; choices++)
-        putc(*choices == '|' ? ' ' : *choices, file);
+    for (; *choices; choices++) {
+        if (*choices != '[' && *choices != ']')
+            putc(*choices == '|' ? ' ' : *choices, file);
+    }
 }
 
-// What may follow each option that takes one of a few words.
+// What may follow the command, and each option, that takes one of a few words.
 static void put_arguments(FILE *file, const fq_command *command) {
+    if (strchr(command->operand, '|')) {
+        fprintf(file, "    %s:%s) words='", command->name, command->name);
+        put_choices(file, command->operand);
+        fputs("' ;;\n", file);
+    }
     for (const fq_opt *const *table = command->tables; *table; table++) {
         for (const fq_opt *opt = *table; opt->name; opt++) {
             if (opt->kind != FQ_OPT_CHOICE)

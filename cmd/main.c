@@ -10,8 +10,13 @@
 #include <unistd.h>
 
 const fq_command *const fq_commands[] = {
-    &fq_command_convert, &fq_command_verify, &fq_command_dequant,
-    &fq_command_inspect, &fq_command_help,   NULL,
+    &fq_command_convert,
+    &fq_command_verify,
+    &fq_command_dequant,
+    &fq_command_inspect,
+    &fq_command_bench,
+    &fq_command_help,
+    NULL,
 };
 
 const fq_command *fq_command_find(const char *name) {

@@ -12,16 +12,21 @@ _fp8q() {
     dequant:--color) words='auto always never' ;;
     inspect:--sort) words='name size dtype' ;;
     inspect:--color) words='auto always never' ;;
-    help:help) words='convert verify dequant inspect help' ;;
+    bench:bench) words='quantize dequantize convert' ;;
+    bench:--dtype) words='bf16 f16 f32' ;;
+    bench:--scale-format) words='f32 pow2' ;;
+    bench:--color) words='auto always never' ;;
+    help:help) words='convert verify dequant inspect bench help' ;;
     esac
     [[ -z $words && $word == -* ]] && case ${COMP_WORDS[1]} in
     convert) words='--help --output --arch --scale-format --include --exclude --include-file --list-rules --experts --on-nonfinite --amax-floor --dry-run --force --device --threads --memory --quiet --no-progress --json --color' ;;
     verify) words='--help --reference --max-weight-error --no-gemm --tokens --seed --activations --max-gemm-error --tensor --tp --device --threads --memory --quiet --no-progress --json --color' ;;
     dequant) words='--help --output --dtype --tensor --include-file --dry-run --force --device --threads --memory --quiet --no-progress --json --color' ;;
     inspect) words='--help --tensor --stats --sort --device --threads --memory --quiet --no-progress --json --color' ;;
+    bench) words='--help --shape --block --dtype --scale-format --size --shards --dir --repeat --device --threads --memory --quiet --no-progress --json --color' ;;
     help) words='--help --man --completion' ;;
     esac
-    ((COMP_CWORD == 1)) && words='convert verify dequant inspect help --help --version'
+    ((COMP_CWORD == 1)) && words='convert verify dequant inspect bench help --help --version'
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
 complete -o default -F _fp8q fp8q

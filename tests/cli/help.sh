@@ -4,6 +4,7 @@ fp8q --help
 fp8q convert --help
 fp8q dequant -h
 fp8q help inspect
+fp8q bench --help
 fp8q help help
 COLUMNS=40 fp8q help dequant
 COLUMNS=nonsense fp8q help help
@@ -22,3 +23,4 @@ complete_word fp8q in
 complete_word fp8q convert --scale-format ""
 complete_word fp8q convert --scale
 complete_word fp8q help de
+complete_word fp8q bench d

@@ -1,0 +1,8 @@
+// Stands in for the benchmark where there is no CUDA toolkit to build it with.
+#include "kernels/cuda/bench.h"
+
+fq_status fq_cuda_bench(fq_bench_figures *out, uint32_t gpu, const fq_bench_job *job,
+                        fq_error *err) {
+    (void)out, (void)gpu, (void)job;
+    return fq_fail(err, FQ_DEVICE, "this build has no benchmark for GPUs; use --device cpu");
+}
