@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# All that needs a GPU, on a machine that has one: tests, compute-sanitizer, benchmarks, one table.
+#
+#     tests/gpu/run.sh [BUILD [PART...]]
+#
+# BUILD is a build folder, or one that tests/gpu/pack.sh filled elsewhere; build/gpu by default,
+# built here if it is not there. Parts: tests, sanitizer, kernels, tmpfs, disk, memory, python, small;
+# all of them by default. Logs go to $OUT, or BUILD/results. SIZE, REPEAT, TMPFS and DISK choose what
+# is measured (8G, 3, /dev/shm, /var/tmp). Exits with 1 if a test failed. Needs no network.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+root=$PWD
+build=${1:-build/gpu}
+[ $# -gt 0 ] && shift
+parts=${*:-tests sanitizer kernels tmpfs disk memory python small}
+size=${SIZE:-8G} repeat=${REPEAT:-3} tmpfs=${TMPFS:-/dev/shm} disk=${DISK:-/var/tmp}
+
+if [ ! -x "$build/fp8q" ]; then
+    cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native &&
+        cmake --build "$build" --parallel "$(nproc)" || exit 2
+fi
+build=$(realpath "$build")
+out=${OUT:-$build/results}
+mkdir -p "$out"
+fp8q=$build/fp8q
+PATH=$build/tests/cli:$PATH
+scratch=$(mktemp -d "$tmpfs/fp8q-gpu-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+
+now() { date +%s.%N; }
+since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.2f", b - a }'; }
+row() { printf '%-34s %9s  %s\n' "$1" "$2" "$3" | tee -a "$out/table.txt"; }
+title() { printf '\n%s\n' "== $*" | tee -a "$out/table.txt"; }
+
+# check NAME COMMAND...: a line of the table; 77 means skipped. What it prints goes to a log.
+check() {
+    local name=$1 start code
+    shift
+    start=$(now)
+    ("$@") >"$out/$name.log" 2>&1
+    code=$?
+    case $code in
+    0) row "$name" "$(since "$start") s" ok ;;
+    77) row "$name" "$(since "$start") s" "skipped: $(tail -n 1 "$out/$name.log")" ;;
+    *)
+        row "$name" "$(since "$start") s" "FAILED, exit $code"
+        tail -n 15 "$out/$name.log"
+        failed=1
+        ;;
+    esac
+}
+
+# ---- Tests
+
+# The CPU's bytes and the GPU's are the same, for every form of scales and number of lanes.
+compare_devices() {
+    local format threads dtype
+    cd "$scratch" || return
+    . "$root/tests/cli/models.sh"
+    make_model model
+    make_fp8_file foreign.safetensors
+    for format in f32 pow2 e8m0 packed; do
+        "$fp8q" convert model -o cpu8 --scale-format $format --device cpu -q &&
+            "$fp8q" dequant cpu8 -o cpu16 --device cpu -q || return
+        for threads in 1 2 3 4; do
+            "$fp8q" convert model -o gpu8 --scale-format $format --device cuda --threads $threads \
+                -q && diff -r cpu8 gpu8 &&
+                "$fp8q" dequant cpu8 -o gpu16 --device cuda --threads $threads -q &&
+                diff -r cpu16 gpu16 || return
+            rm -r gpu8 gpu16
+        done
+        rm -r cpu8 cpu16
+    done
+    for dtype in bf16 f16 f32; do
+        "$fp8q" dequant foreign.safetensors -o a.safetensors --device cpu --dtype $dtype -q &&
+            "$fp8q" dequant foreign.safetensors -o b.safetensors --device cuda --dtype $dtype \
+                -q && cmp a.safetensors b.safetensors || return
+        rm a.safetensors b.safetensors
+    done
+}
+
+run_tests() {
+    local test
+    title 'tests'
+    for test in all_values exhaustive golden lanes scales shapes; do
+        check "kernels-$test" sh -c "cd '$root/tests' &&
+            FP8Q_TEST_DEVICE=cuda exec '$build/tests/kernels/test_$test'"
+    done
+    for test in "$build"/tests/gpu/test_*; do
+        [ -x "$test" ] && check "gpu-$(basename "$test" | cut -d_ -f2-)" "$test"
+    done
+    check devices-agree compare_devices
+}
+
+# sanitize NAME TOOL COMMAND...
+sanitize() {
+    local name=$1 tool=$2
+    shift 2
+    check "$tool-$name" sh -c "cd '$root/tests' && FP8Q_TEST_DEVICE=cuda \
+        compute-sanitizer --require-cuda-init no --error-exitcode 9 --tool $tool $*"
+}
+
+run_sanitizer() {
+    local tool
+    title 'compute-sanitizer'
+    command -v compute-sanitizer >/dev/null || {
+        row compute-sanitizer - 'skipped: not there'
+        return
+    }
+    for tool in memcheck racecheck synccheck initcheck; do
+        sanitize shapes $tool "$build/tests/kernels/test_shapes" 10
+    done
+    sanitize lanes memcheck --leak-check full "$build/tests/kernels/test_lanes" 1
+    sanitize golden memcheck "$build/tests/kernels/test_golden"
+}
+
+# ---- Benchmarks
+
+run_kernels() {
+    title 'kernels: fp8q bench'
+    {
+        "$fp8q" bench --device cuda:0
+        "$fp8q" bench --device cuda:0 --block 128x128 --scale-format pow2
+        "$fp8q" bench --device cuda:0 --block 128x128 --dtype f32
+        "$fp8q" bench --device cpu --block 128x128 --repeat 5
+    } 2>&1 | tee -a "$out/table.txt"
+}
+
+# Whole runs in a folder, on the GPU and on the CPU, each beside cp.
+run_folder() {
+    local device
+    for device in cuda cpu; do
+        title "fp8q bench convert --size $size --repeat $repeat --dir $1 --device $device"
+        "$fp8q" bench convert --size "$size" --repeat "$repeat" --dir "$1" --device $device 2>&1 |
+            tee -a "$out/table.txt"
+    done
+}
+run_tmpfs() { run_folder "$tmpfs"; }
+run_disk() { run_folder "$disk"; }
+
+# The most memory of the GPU that is in use while a model is converted, above what is in use now.
+run_memory() {
+    local before most=0 used pid
+    command -v nvidia-smi >/dev/null || return
+    title 'GPU memory of a conversion'
+    used_mib() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0; }
+    before=$(used_mib)
+    "$fp8q" bench convert --size "$size" --repeat 1 --dir "$tmpfs" --device cuda >/dev/null 2>&1 &
+    pid=$!
+    while kill -0 $pid 2>/dev/null; do
+        used=$(used_mib)
+        [ "$used" -gt "$most" ] && most=$used
+        sleep 0.02
+    done
+    wait $pid
+    row 'most in use' "$((most - before)) MiB" "a context's own included"
+}
+
+run_python() {
+    local device=cpu
+    title 'against plain scripts with torch'
+    python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && device=cuda
+    FP8Q=$fp8q PYTHONPATH=$root/tests timeout 400 python3 -B tests/bench/flows.py \
+        --gib "$(numfmt --from=iec --to-unit=1Gi "$size")" --dir "$tmpfs" --device cuda \
+        --torch-device $device --repetitions "$repeat" 2>&1 | tee -a "$out/table.txt"
+}
+
+# What the start of a GPU costs a small model, and how long a context takes without fp8q.
+run_small() {
+    local device
+    for device in cuda cpu auto; do
+        title "a model of 10 MB, --device $device"
+        "$fp8q" bench convert --size 10M --shards 1 --repeat 9 --dir "$tmpfs" --device $device 2>&1 |
+            head -n 5 | tee -a "$out/table.txt"
+    done
+    row 'a context alone' "$(context_seconds) s" 'median of 5 processes, by the driver'
+}
+
+context_seconds() {
+    for _ in 1 2 3 4 5; do
+        python3 - <<'PYTHON'
+import ctypes, time
+start = time.monotonic()
+driver = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+failed = driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+print("nan" if failed else f"{time.monotonic() - start:.3f}")
+PYTHON
+    done | sort -n | sed -n 3p
+}
+
+: >"$out/table.txt"
+{
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    echo "$(nproc) cores, $(grep MemTotal /proc/meminfo), Linux $(uname -r)"
+    echo "$tmpfs is $(stat -f -c %T "$tmpfs"), $disk is $(stat -f -c %T "$disk")"
+} 2>&1 | tee -a "$out/table.txt"
+for part in $parts; do
+    case $part in
+    tests | sanitizer | kernels | tmpfs | disk | memory | python | small) "run_$part" ;;
+    *) echo "no such part: $part" >&2 && exit 2 ;;
+    esac
+done
+
+printf '\n==== The table\n'
+cat "$out/table.txt"
+[ $failed -eq 0 ] || echo 'FAILED: see above'
+exit $failed
