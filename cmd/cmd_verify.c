@@ -66,6 +66,7 @@ typedef struct verification {
     fq_activations_request activations;
     fq_verify verify;
     const fq_backend *backend;
+    const fq_gemm *gemm; // NULL: no GEMM check
     fq_device *device;
 } verification;
 
@@ -123,7 +124,13 @@ static fq_status open_device(verification *v, const fq_staging *staging, fq_erro
                                        .max_elements = staging->band_elements,
                                        .max_blocks = fq_band_max_blocks(staging->band_elements)};
     const fq_status status = find_backend(v, err);
-    return status ? status : v->backend->open(&v->device, &options, err);
+    if (status)
+        return status;
+    v->gemm = v->options->no_gemm ? NULL : fq_gemm_find(v->backend);
+    if (!v->gemm && !v->options->no_gemm)
+        fq_messages_add(&v->verify.notes, "--device %s has no FP8 GEMM: no product is checked",
+                        v->backend->name);
+    return v->backend->open(&v->device, &options, err);
 }
 
 static fq_status check(verification *v, fq_error *err) {
@@ -136,7 +143,7 @@ static fq_status check(verification *v, fq_error *err) {
     const fq_verify_run_options run = {
         .backend = v->backend,
         .checker = fq_checker_find(v->backend),
-        .gemm = v->options->no_gemm ? NULL : fq_gemm_find(v->backend),
+        .gemm = v->gemm,
         .activations = &v->activations.options,
         .device = v->device,
         .n_lanes = staging.n_lanes,
@@ -158,8 +165,7 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                         fq_error *err) {
     const fq_common_options *common = &v->options->common;
     const fq_verify_report found = {.verify = &v->verify,
-                                    .activations =
-                                        v->options->no_gemm ? NULL : &v->activations.options,
+                                    .activations = v->gemm ? &v->activations.options : NULL,
                                     .device = v->backend->name,
                                     .device_description = v->backend->describe(v->device),
                                     .seconds = seconds,
