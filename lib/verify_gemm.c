@@ -4,12 +4,9 @@
 #include "activation_sets.h"
 #include "fold.h"
 
-#include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 // Elements of Y that a lane works on at once: 512 rows of 128 tokens, which take 1.3 MB in the
 // three products.
