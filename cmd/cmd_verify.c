@@ -1,5 +1,6 @@
 // fp8q verify: an accuracy report, and an exit code.
 #include "activations_option.h"
+#include "formats/document.h"
 #include "kernels/kernels.h"
 #include "lib/clock.h"
 #include "progress.h"
@@ -21,6 +22,7 @@ typedef struct verify_options {
     const char *activations;
     fq_opt_list tensors;
     uint32_t tensor_parallel;
+    const char *html;
 } verify_options;
 
 #define ROW(member) offsetof(verify_options, member)
@@ -48,6 +50,9 @@ static const fq_opt options_table[] = {
      "only tensors of these full names; repeatable"},
     {"tp", 0, "N", FQ_OPT_COUNT, ROW(tensor_parallel),
      "would engines load this at tensor parallelism N"},
+    {"html", 0, "FILE", FQ_OPT_STRING, ROW(html),
+     "write the report as a page too, with plots; a FILE that is there is replaced, but none of a "
+     "checkpoint"},
     {0},
 };
 
@@ -64,6 +69,7 @@ typedef struct verification {
     const verify_options *options;
     fq_input input, reference;
     fq_activations_request activations;
+    fq_document page; // of --html
     fq_verify verify;
     const fq_backend *backend;
     const fq_gemm *gemm; // NULL: no GEMM check
@@ -86,6 +92,18 @@ static fq_status open_inputs(verification *v, const char *path, fq_reply *reply,
         status = fq_activations_request_open(&v->activations, v->options->activations,
                                              v->options->tokens, v->options->seed, reply, err);
     return status;
+}
+
+static fq_status open_page(verification *v, fq_error *err) {
+    const fq_input *const inputs[] = {&v->input, &v->reference, &v->activations.file};
+    if (!v->options->html)
+        return FQ_OK;
+    return fq_document_open(&v->page, v->options->html, inputs, sizeof inputs / sizeof inputs[0],
+                            err);
+}
+
+static fq_status write_page(const void *report, FILE *file, fq_error *err) {
+    return fq_verify_html(report, file, err);
 }
 
 static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
@@ -171,11 +189,15 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                                     .seconds = seconds,
                                     .warnings = &reply->warnings};
     const fq_printer printer = fq_printer_make(stdout, (fq_color)common->color);
-    fq_status status = FQ_OK;
-    if (common->json)
-        status = fq_verify_json(&found, err);
-    else
-        status = fq_verify_text(&printer, &found, common->quiet, err);
+    fq_status status = FQ_OK, shown = FQ_OK;
+    if (v->options->html)
+        status = fq_document_write(&v->page, write_page, &found, err);
+    if (!common->json) // what took minutes is shown even where the page could not be written
+        shown = fq_verify_text(&printer, &found, common->quiet, err);
+    else if (!status)
+        shown = fq_verify_json(&found, err);
+    if (!status)
+        status = shown;
     const fq_verify_summary *summary = &v->verify.summary;
     if (status || summary->passed)
         return status;
@@ -196,6 +218,8 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     reply->color = (fq_color)v.options->common.color;
     fq_status status = open_inputs(&v, path, reply, err);
     if (!status)
+        status = open_page(&v, err);
+    if (!status)
         status = plan(&v, &arena, err);
     if (!status)
         status = check(&v, err);
@@ -203,6 +227,7 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
         status = report(&v, fq_clock_seconds() - start, reply, err);
     if (v.device)
         v.backend->close(v.device);
+    fq_document_close(&v.page);
     fq_verify_free(&v.verify);
     fq_activations_request_close(&v.activations);
     fq_input_close(&v.reference);
@@ -234,6 +259,8 @@ const fq_command fq_command_verify = {
             {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B", "every byte, and the error it costs"},
             {"verify Qwen3-8B-fp8-sm90 --tp 8", "would it load on eight GPUs"},
             {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B --json", "the same for programs"},
+            {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B --html report.html",
+             "the same as a page, with plots"},
             {0},
         },
     .tables = (const fq_opt *const[]){options_table, fq_common_table, NULL},

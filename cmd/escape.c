@@ -38,20 +38,41 @@ static size_t format_escape(char out[16], const piece *p) {
     return (size_t)snprintf(out, 16, format, (unsigned)p->code_point);
 }
 
-void fq_escape_write(FILE *file, const char *text, size_t n) {
+// What stands for a character in HTML; NULL: itself.
+static const char *entity_of(uint32_t c) {
+    return c == '&'    ? "&amp;"
+           : c == '<'  ? "&lt;"
+           : c == '>'  ? "&gt;"
+           : c == '"'  ? "&quot;"
+           : c == '\'' ? "&#39;"
+                       : NULL;
+}
+
+static void write_escaped(FILE *file, const char *text, size_t n, bool as_html) {
     size_t begin = 0; // of the harmless text that is not written yet
     for (size_t i = 0; i < n;) {
         const piece p = next_piece(text + i, n - i);
-        if (!is_harmless(&p)) {
+        const bool harmless = is_harmless(&p);
+        const char *entity = as_html && harmless ? entity_of(p.code_point) : NULL;
+        if (!harmless || entity) {
             char escape[16];
             fwrite(text + begin, 1, i - begin, file);
-            const size_t n_escape = format_escape(escape, &p);
-            fwrite(escape, 1, n_escape, file);
+            if (!entity)
+                format_escape(escape, &p);
+            fputs(entity ? entity : escape, file);
             begin = i + p.nbytes;
         }
         i += p.nbytes;
     }
     fwrite(text + begin, 1, n - begin, file);
+}
+
+void fq_escape_write(FILE *file, const char *text, size_t n) {
+    write_escaped(file, text, n, false);
+}
+
+void fq_escape_write_html(FILE *file, const char *text, size_t n) {
+    write_escaped(file, text, n, true);
 }
 
 size_t fq_escape_width(const char *text, size_t n) {

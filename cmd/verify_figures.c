@@ -5,6 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+fq_verify_columns fq_verify_find_columns(const fq_verify *verify) {
+    fq_verify_columns found = {0};
+    for (size_t i = 0; i < verify->n_tensors; i++) {
+        const fq_verify_tensor *tensor = &verify->tensors[i];
+        found.errors |= tensor->weight.has_errors;
+        found.products |= tensor->has_gemm && !isnan(tensor->gemm.rel_l2);
+        found.gemm |= tensor->has_gemm;
+    }
+    return found;
+}
+
 static bool is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
     const bool a_fails = a->reasons.n > 0, b_fails = b->reasons.n > 0;
     if (a_fails != b_fails)

@@ -15,6 +15,15 @@ typedef struct fq_verify_report {
     const fq_messages *warnings;
 } fq_verify_report;
 
+// Which figures there are for some weight.
+typedef struct fq_verify_columns {
+    bool errors;
+    bool products; // against the reference,
+    bool gemm;     // or against themselves alone
+} fq_verify_columns;
+
+fq_verify_columns fq_verify_find_columns(const fq_verify *verify);
+
 // The weights, worst first, totals by kind of layer, problems and the verdict. quiet: what fails
 // alone.
 fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,
@@ -22,6 +31,9 @@ fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *repo
 
 // All of it as JSON, on stdout.
 fq_status fq_verify_json(const fq_verify_report *report, fq_error *err);
+
+// All of it as one page of HTML, which needs no other file and no network.
+fq_status fq_verify_html(const fq_verify_report *report, FILE *file, fq_error *err);
 
 // The weights, the worst first: what fails, then the greatest error, then by name. [n_tensors], in
 // arena's memory; NULL when out of memory.

@@ -6,24 +6,7 @@
 
 enum { MAX_LISTED = 20 }; // weights that pass
 
-// Which columns there is something in.
-typedef struct columns {
-    bool errors;
-    bool products; // against the reference,
-    bool gemm;     // or against themselves alone
-} columns;
-
-static columns find_columns(const fq_verify *verify) {
-    columns found = {0};
-    for (size_t i = 0; i < verify->n_tensors; i++) {
-        found.errors |= verify->tensors[i].weight.has_errors;
-        found.gemm |= verify->tensors[i].has_gemm;
-        found.products |= verify->tensors[i].has_gemm && !isnan(verify->tensors[i].gemm.rel_l2);
-    }
-    return found;
-}
-
-static void print_head(const fq_printer *printer, const columns *shown) {
+static void print_head(const fq_printer *printer, const fq_verify_columns *shown) {
     if (shown->errors)
         fq_print(printer, FQ_BOLD, "%8s %8s %8s  ", "ERROR", "BLOCK", "SQNR dB");
     if (shown->products)
@@ -35,7 +18,7 @@ static void print_head(const fq_printer *printer, const columns *shown) {
 }
 
 static void print_figures(const fq_printer *printer, const fq_verify_tensor *tensor,
-                          const columns *shown) {
+                          const fq_verify_columns *shown) {
     const fq_verify_weight *weight = &tensor->weight;
     if (shown->errors && weight->has_errors)
         fq_print(printer, FQ_PLAIN, "%7.3f%% %7.3f%% %8.1f  ", 100 * weight->rel_l2,
@@ -53,7 +36,7 @@ static void print_figures(const fq_printer *printer, const fq_verify_tensor *ten
 }
 
 static void print_weight(const fq_printer *printer, const fq_verify_tensor *tensor,
-                         const columns *shown) {
+                         const fq_verify_columns *shown) {
     const bool fails = tensor->reasons.n > 0;
     print_figures(printer, tensor, shown);
     fq_print(printer, fails ? FQ_RED : FQ_GREEN, "%s", fails ? "FAIL" : "pass");
@@ -66,7 +49,7 @@ static void print_weight(const fq_printer *printer, const fq_verify_tensor *tens
 
 // Weights that pass are worth a line for their figures alone.
 static fq_status print_weights(const fq_printer *printer, const fq_verify *verify,
-                               const columns *shown, size_t max_passed, fq_error *err) {
+                               const fq_verify_columns *shown, size_t max_passed, fq_error *err) {
     fq_arena arena = {0};
     const fq_verify_tensor **worst = fq_verify_worst_first(&arena, verify);
     const fq_status status = worst ? FQ_OK : fq_fail_memory(err);
@@ -176,7 +159,7 @@ static void print_verdict(const fq_printer *printer, const fq_verify_report *rep
 fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,
                          fq_error *err) {
     const fq_verify *verify = report->verify;
-    const columns shown = find_columns(verify);
+    const fq_verify_columns shown = fq_verify_find_columns(verify);
     const size_t max_passed = !quiet && (shown.errors || shown.gemm) ? MAX_LISTED : 0;
     fq_status status = print_weights(printer, verify, &shown, max_passed, err);
     if (!status && !quiet && shown.errors)

@@ -17,36 +17,6 @@ typedef struct checker {
     const char *place;  // OUTPUT or OUTPUT.partial, whichever is looked at
 } checker;
 
-static bool is_same(const struct stat *a, const struct stat *b) {
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
-// 1 if the folder at path in dir_fd, or one above it, is root: by device and inode, so that links
-// and bind mounts do not hide it. 0 if not; -1 with errno set if that cannot be found out.
-static int is_at_or_below(int dir_fd, const char *path, const struct stat *root) {
-    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-    struct stat st, below = {0};
-    int result = -1;
-    int fd = fq_retry_openat(dir_fd, path, flags, 0);
-    while (fd >= 0 && fstat(fd, &st) == 0) {
-        // The top is its own parent.
-        result = is_same(&st, root) ? 1 : is_same(&st, &below) ? 0 : -1;
-        if (result >= 0)
-            break;
-        below = st;
-        const int up = fq_retry_openat(fd, "..", flags, 0);
-        const int errno_value = errno;
-        close(fd);
-        errno = errno_value;
-        fd = up;
-    }
-    const int errno_value = errno;
-    if (fd >= 0)
-        close(fd);
-    errno = errno_value;
-    return result;
-}
-
 static fq_status fail_examine(const checker *c, fq_error *err) {
     return fq_fail_errno(err, errno, "%s: it, or a folder above it, cannot be examined", c->place);
 }
@@ -86,15 +56,15 @@ static fq_status check_target(const checker *c, const char *name, fq_error *err)
         return fail_shard(c, shard, NULL, err);
     if (!S_ISDIR(st.st_mode))
         return FQ_OK;
-    if (c->input->checkpoint.is_folder && is_same(&st, &c->folder))
+    if (c->input->checkpoint.is_folder && fq_tree_is_same(&st, &c->folder))
         return fail_conflict(c, "is", err);
     const bool is_folder = c->input->checkpoint.is_folder;
-    const int is_inside = is_folder ? is_at_or_below(parent_fd, name, &c->folder) : 0;
+    const int is_inside = is_folder ? fq_tree_is_at_or_below(parent_fd, name, &c->folder) : 0;
     if (is_inside < 0 && errno == ENOENT)
         return FQ_OK; // gone at once: another run, with force, has discarded it
     if (is_inside < 0)
         return fail_examine(c, err);
-    const int is_around = is_at_or_below(AT_FDCWD, c->input->folder, &st);
+    const int is_around = fq_tree_is_at_or_below(AT_FDCWD, c->input->folder, &st);
     if (is_around < 0)
         return fail_examine(c, err);
     return is_inside   ? fail_conflict(c, "lies inside", err)
@@ -112,7 +82,7 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
                        "or name another output with -o",
                        c->place, entry->path);
     if (event == FQ_TREE_FOLDER && c->input->checkpoint.is_folder &&
-        is_same(entry->stat, &c->folder))
+        fq_tree_is_same(entry->stat, &c->folder))
         return fail_conflict(c, "holds", err);
     const fq_identity *shard = fq_identities_find(&c->shards, entry->stat);
     return shard ? fail_shard(c, shard, entry->path, err) : FQ_OK;
@@ -154,7 +124,7 @@ static fq_status check_movable(const checker *c, const char *name, const struct 
                        c->place);
     if (!S_ISDIR(st->st_mode))
         return FQ_OK;
-    const int is_current = is_at_or_below(AT_FDCWD, ".", st);
+    const int is_current = fq_tree_is_at_or_below(AT_FDCWD, ".", st);
     if (is_current < 0)
         return fail_examine(c, err);
     if (is_current)
@@ -213,7 +183,7 @@ static fq_status check_partial(checker *c, fq_error *err) {
 // Refuses a place in folder, whether or not anything is there yet.
 static fq_status check_outside(const checker *c, const struct stat *folder, const char *what,
                                fq_error *err) {
-    const int is_inside = is_at_or_below(c->output->parent_fd, ".", folder);
+    const int is_inside = fq_tree_is_at_or_below(c->output->parent_fd, ".", folder);
     if (is_inside < 0)
         return fail_examine(c, err);
     return is_inside ? fail_conflict(c, what, err) : FQ_OK;

@@ -159,3 +159,27 @@ fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_erro
         return fq_fail_errno(err, errno, "%s: cannot remove it", path);
     return FQ_OK;
 }
+
+int fq_tree_is_at_or_below(int dir_fd, const char *path, const struct stat *root) {
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    struct stat st, below = {0};
+    int result = -1;
+    int fd = fq_retry_openat(dir_fd, path, flags, 0);
+    while (fd >= 0 && fstat(fd, &st) == 0) {
+        // The top is its own parent.
+        result = fq_tree_is_same(&st, root) ? 1 : fq_tree_is_same(&st, &below) ? 0 : -1;
+        if (result >= 0)
+            break;
+        below = st;
+        const int up = fq_retry_openat(fd, "..", flags, 0);
+        const int errno_value = errno;
+        close(fd);
+        errno = errno_value;
+        fd = up;
+    }
+    const int errno_value = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = errno_value;
+    return result;
+}

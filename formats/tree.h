@@ -46,4 +46,13 @@ fq_status fq_tree_remove(int dir_fd, const char *name, const char *path, fq_erro
 // or -1 with errno set. Each entry and *out are the caller's (free).
 int fq_tree_list(struct dirent ***out, int fd);
 
+// True for two names of one file or folder: by device and inode, so that links do not hide it.
+static inline bool fq_tree_is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// 1 if the folder at path in dir_fd, or one above it, is root: links and
+// bind mounts do not hide it. 0 if not; -1 with errno set if that cannot be found out.
+int fq_tree_is_at_or_below(int dir_fd, const char *path, const struct stat *root);
+
 #endif

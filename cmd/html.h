@@ -1,0 +1,21 @@
+// Text and numbers for an HTML page. Markup is written as it stands, with fputs and fprintf.
+#ifndef FQ_CMD_HTML_H
+#define FQ_CMD_HTML_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+// Text from a file or from the command line, escaped: see escape.h.
+void fq_html_text(FILE *file, const char *text);
+
+// Like fq_html_text, as a name: its letters do not turn those around it about, and it may be broken
+// anywhere.
+void fq_html_name(FILE *file, const char *name);
+
+// "1,234,567".
+void fq_html_count(FILE *file, uint64_t n);
+
+// A share in percent, without the sign: "2.653"; an en dash where it is not finite.
+void fq_html_percent(FILE *file, double share);
+
+#endif

@@ -1,0 +1,113 @@
+// The part of verify's page that says what is wrong, and what to do.
+#include "verify_html.h"
+
+#include <inttypes.h>
+
+enum {
+    MAX_CARDS = 100, // weights told at length; the table has the reasons of all
+    FEW = 64,        // elements: a damaged file rather than other weights
+};
+
+// What helps against the gravest of a weight's faults.
+static const char *cure(const fq_verify_tensor *tensor) {
+    const fq_verify_weight *weight = &tensor->weight;
+    if (!tensor->has_weight)
+        return "Its values were not looked at. Compare its name, shape and scale with those of the "
+               "original, and quantize it again.";
+    if (weight->nonfinite.n > 0)
+        return "The original is at fault: mend it, or keep that tensor unquantized (fp8q convert "
+               "--on-nonfinite keep).";
+    if (weight->bad_scales.n > 0 || weight->nan_codes.n > 0)
+        return "An engine would compute garbage with it. Get the file again and compare its "
+               "checksum; if that is right, quantize the original again.";
+    const bool exact = tensor->rule == FQ_RULE_EXACT;
+    const uint64_t n_differ = weight->codes_differ.n + weight->scales_differ.n;
+    if (exact && n_differ > 0 && n_differ <= FEW)
+        return "So few differ that the file was damaged: get it again, compare its checksum, and "
+               "look at the disk or the network in between.";
+    if (exact && weight->scales_differ.n > 0)
+        return "Its scales were damaged, transposed, or belong to another weight; codes under a "
+               "wrong scale count as wrong too. See its blocks below, and convert it again.";
+    if (exact && n_differ > 0)
+        return "Parts of it were changed after quantizing, or it was made of another original: "
+               "check that --reference is the right one, and convert it again.";
+    if (tensor->rule == FQ_RULE_BOUND && weight->out_of_bound.n > 0)
+        return "Codes and scales do not belong together, or rows were moved: see its blocks below, "
+               "report it to the maker of the file, and quantize the original again.";
+    return "Quantize the original again: fp8q convert. If its error is as expected, raise the "
+           "limit.";
+}
+
+void fq_page_reasons(const fq_page *page, const fq_verify_tensor *tensor) {
+    const fq_messages *reasons = &tensor->reasons;
+    fputs("<ul class=\"reasons\">", page->file);
+    for (size_t i = 0; i < reasons->n; i++) {
+        fputs("<li>", page->file);
+        fq_html_text(page->file, reasons->lines[i]);
+        fputs("</li>", page->file);
+    }
+    fputs("</ul>", page->file);
+}
+
+static void put_card(const fq_page *page, const fq_verify_tensor *tensor) {
+    fputs("<li class=\"card bad\"><h4>", page->file);
+    fq_html_name(page->file, tensor->tensor->name);
+    fputs("</h4>\n<p class=\"dim\">", page->file);
+    fq_page_shape(page, tensor->tensor);
+    if (tensor->scale_format)
+        fprintf(page->file, ", scales %s", tensor->scale_format);
+    if (tensor->weight.has_errors) {
+        fputs(", error ", page->file);
+        fq_html_percent(page->file, tensor->weight.rel_l2);
+        fputs("&nbsp;%, worst block ", page->file);
+        fq_html_percent(page->file, tensor->weight.worst_block_rel_l2);
+        fputs("&nbsp;%", page->file);
+    }
+    fputs("</p>\n", page->file);
+    fq_page_reasons(page, tensor);
+    fprintf(page->file, "\n<p class=\"cure\"><strong>What to do:</strong> %s</p></li>\n",
+            cure(tensor));
+}
+
+static void put_cards(const fq_page *page) {
+    const uint64_t n_failed = page->verify->summary.n_failed;
+    const uint64_t n = n_failed < MAX_CARDS ? n_failed : MAX_CARDS;
+    fputs("<h3>Weights that fail</h3>\n", page->file);
+    if (n < n_failed) {
+        fprintf(page->file, "<p>The worst %" PRIu64 " of ", n);
+        fq_html_count(page->file, n_failed);
+        fputs(" are told here; the <a href=\"#weights\">table of weights</a> has all, with their "
+              "reasons.</p>\n",
+              page->file);
+    }
+    fputs("<ol class=\"cards\">\n", page->file);
+    for (uint64_t i = 0; i < n; i++) // what fails comes first
+        put_card(page, page->worst[i]);
+    fputs("</ol>\n", page->file);
+}
+
+static void put_problems(const fq_page *page) {
+    const fq_messages *problems = &page->verify->problems;
+    fputs("<h3>Problems of the checkpoint</h3>\n<ul class=\"cards\">\n", page->file);
+    for (size_t i = 0; i < problems->n; i++) {
+        fputs("<li class=\"card bad\">", page->file);
+        fq_html_text(page->file, problems->lines[i]);
+        fputs("</li>\n", page->file);
+    }
+    if (problems->n_lost > 0)
+        fprintf(page->file, "<li class=\"card bad\">%zu more found no memory</li>\n",
+                problems->n_lost);
+    fputs("</ul>\n", page->file);
+}
+
+void fq_page_failures(const fq_page *page) {
+    const fq_messages *problems = &page->verify->problems;
+    if (page->verify->summary.passed)
+        return;
+    fputs("<section id=\"wrong\">\n<h2>What is wrong</h2>\n", page->file);
+    if (problems->n + problems->n_lost > 0)
+        put_problems(page);
+    if (page->verify->summary.n_failed > 0)
+        put_cards(page);
+    fputs("</section>\n", page->file);
+}
