@@ -22,7 +22,7 @@ typedef struct matrix {
 typedef struct bench bench;
 
 // Starts one run on a matrix; returns a cudaError_t.
-typedef int start_fn(const bench *b, const matrix *m);
+typedef unsigned start_fn(const bench *b, const matrix *m);
 
 struct bench {
     const fq_bench_job *job;
@@ -36,13 +36,13 @@ struct bench {
     cudaEvent_t begin, end;
 };
 
-static fq_status check(const bench *b, const char *call, int code, fq_error *err) {
+static fq_status check(const bench *b, const char *call, unsigned code, fq_error *err) {
     return fq_gpu_check(b->gpu, call, code, err);
 }
 
 // ---- What is timed
 
-static int start_quantize(const bench *b, const matrix *m) {
+static unsigned start_quantize(const bench *b, const matrix *m) {
     const fq_quantize_job job = {
         .source = m->floats,
         .source_dtype = b->job->dtype,
@@ -57,7 +57,7 @@ static int start_quantize(const bench *b, const matrix *m) {
     return fq_cuda_quantize(&job, b->counts, b->stream);
 }
 
-static int start_dequantize(const bench *b, const matrix *m) {
+static unsigned start_dequantize(const bench *b, const matrix *m) {
     const fq_dequantize_job job = {
         .codes = m->codes,
         .rows = b->job->rows,
@@ -71,14 +71,14 @@ static int start_dequantize(const bench *b, const matrix *m) {
 }
 
 // The codes of a matrix to cast back stay.
-static int start_copy(const bench *b, const matrix *m) {
+static unsigned start_copy(const bench *b, const matrix *m) {
     const uint32_t size = fq_dtype_size(b->job->dtype);
     if (b->job->operation == FQ_BENCH_QUANTIZE)
         return fq_cuda_bench_copy(m->codes, m->floats, b->n_units, size, 1, b->stream);
     return fq_cuda_bench_copy(m->floats, m->codes, b->n_units, 1, size, b->stream);
 }
 
-static int start_memcpy(const bench *b, const matrix *m) {
+static unsigned start_memcpy(const bench *b, const matrix *m) {
     const bool quantizes = b->job->operation == FQ_BENCH_QUANTIZE;
     return cudaMemcpyAsync(quantizes ? (void *)m->codes : m->floats,
                            quantizes ? m->floats : (void *)m->codes, b->sizes.n_elements,

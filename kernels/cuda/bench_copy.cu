@@ -39,8 +39,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int fq_cuda_bench_copy(void *out, const void *in, uint64_t n, uint32_t n_read, uint32_t n_written,
-                       cudaStream_t stream) {
+unsigned fq_cuda_bench_copy(void *out, const void *in, uint64_t n, uint32_t n_read,
+                            uint32_t n_written, cudaStream_t stream) {
     uint4 *to = static_cast<uint4 *>(out);
     const uint4 *from = static_cast<const uint4 *>(in);
     const uint32_t grid = static_cast<uint32_t>((n + UNITS - 1) / UNITS);
