@@ -7,6 +7,7 @@
 
 #include "formats/tree.h"
 #include "kernels/bench.h"
+#include "kernels/kernels.h"
 #include "lib/clock.h"
 
 #include <errno.h>
@@ -30,19 +31,20 @@ typedef struct flow {
     const char *source;
     const char *option, *other; // where to, or what to compare with
     bool writes;                // other is removed before each turn
+    const char *more;           // one more option, or NULL
 } flow;
 
 // The first one converts the model, which the others then make use of.
 
 static const flow folder_flows[] = {
-    {"convert", "in", "--output", "fp8", true},
-    {"verify", "fp8", "--reference", "in", false},
-    {"dequant", "fp8", "--output", "back", true},
+    {"convert", "in", "--output", "fp8", true, NULL},
+    {"verify", "fp8", "--reference", "in", false, "--no-gemm"},
+    {"dequant", "fp8", "--output", "back", true, NULL},
 };
 static const flow file_flows[] = {
-    {"convert", "in.safetensors", "--output", "fp8.safetensors", true},
-    {"verify", "fp8.safetensors", "--reference", "in.safetensors", false},
-    {"dequant", "fp8.safetensors", "--output", "back.safetensors", true},
+    {"convert", "in.safetensors", "--output", "fp8.safetensors", true, NULL},
+    {"verify", "fp8.safetensors", "--reference", "in.safetensors", false, "--no-gemm"},
+    {"dequant", "fp8.safetensors", "--output", "back.safetensors", true, NULL},
 };
 enum { N_FLOWS = 3 }; // of each
 
@@ -99,9 +101,13 @@ static fq_status settle(const bench *b, fq_error *err) {
 static fq_status run_fp8q(const bench *b, const flow *f, fq_process_usage *usage, fq_error *err) {
     const fq_common_options *common = &b->options->common;
     char source[PATH_MAX], other[PATH_MAX], threads[16], memory[24];
+    // What is compared is compared by whatever has the checks: see fq_checker_find.
+    const char *device = f->writes ? common->device : FQ_DEVICE_AUTO;
     const char *argv[16] = {fq_process_self, f->command, source,     f->option,
-                            other,           "--quiet",  "--device", common->device};
+                            other,           "--quiet",  "--device", device};
     size_t n = 8;
+    if (f->more)
+        argv[n++] = f->more;
     fq_status status = path_of(source, b, f->source, err);
     if (!status)
         status = path_of(other, b, f->other, err);
