@@ -24,7 +24,7 @@ make_model m
 make_file f.safetensors
 "$fp8q" convert m -o probe -n --device cuda >/dev/null 2>why || { cat why; exit 77; }
 for format in f32 pow2 e8m0 packed; do
-    for threads in 1 4; do
+    for threads in 1 2 3 4; do
         on_both m.$format.$threads convert m --scale-format $format --threads $threads
     done
     on_both f.$format convert f.safetensors --scale-format $format

@@ -23,9 +23,6 @@ build=$(realpath "$build")
 out=${OUT:-$build/results}
 mkdir -p "$out"
 fp8q=$build/fp8q
-PATH=$build/tests/cli:$PATH
-scratch=$(mktemp -d "$tmpfs/fp8q-gpu-XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
 failed=0
 
 now() { date +%s.%N; }
@@ -53,33 +50,6 @@ check() {
 
 # ---- Tests
 
-# The CPU's bytes and the GPU's are the same, for every form of scales and number of lanes.
-compare_devices() {
-    local format threads dtype
-    cd "$scratch" || return
-    . "$root/tests/cli/models.sh"
-    make_model model
-    make_fp8_file foreign.safetensors
-    for format in f32 pow2 e8m0 packed; do
-        "$fp8q" convert model -o cpu8 --scale-format $format --device cpu -q &&
-            "$fp8q" dequant cpu8 -o cpu16 --device cpu -q || return
-        for threads in 1 2 3 4; do
-            "$fp8q" convert model -o gpu8 --scale-format $format --device cuda --threads $threads \
-                -q && diff -r cpu8 gpu8 &&
-                "$fp8q" dequant cpu8 -o gpu16 --device cuda --threads $threads -q &&
-                diff -r cpu16 gpu16 || return
-            rm -r gpu8 gpu16
-        done
-        rm -r cpu8 cpu16
-    done
-    for dtype in bf16 f16 f32; do
-        "$fp8q" dequant foreign.safetensors -o a.safetensors --device cpu --dtype $dtype -q &&
-            "$fp8q" dequant foreign.safetensors -o b.safetensors --device cuda --dtype $dtype \
-                -q && cmp a.safetensors b.safetensors || return
-        rm a.safetensors b.safetensors
-    done
-}
-
 run_tests() {
     local test
     title 'tests'
@@ -90,7 +60,7 @@ run_tests() {
     for test in "$build"/tests/gpu/test_*; do
         [ -x "$test" ] && check "gpu-$(basename "$test" | cut -d_ -f2-)" "$test"
     done
-    check devices-agree compare_devices
+    check gpu-convert tests/gpu/convert.sh "$fp8q" "$build/tests/cli"
 }
 
 # sanitize NAME TOOL COMMAND...
