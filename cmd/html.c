@@ -11,7 +11,14 @@ void fq_html_text(FILE *file, const char *text) { fq_escape_write_html(file, tex
 
 void fq_html_name(FILE *file, const char *name) {
     fputs("<bdi>", file);
-    fq_html_text(file, name);
+    for (const char *part = name; *part;) {
+        const size_t n = strcspn(part, "./");
+        const size_t n_with_dot = part[n] ? n + 1 : n;
+        fq_escape_write_html(file, part, n_with_dot);
+        part += n_with_dot;
+        if (*part)
+            fputs("<wbr>", file);
+    }
     fputs("</bdi>", file);
 }
 

@@ -8,8 +8,8 @@
 // Text from a file or from the command line, escaped: see escape.h.
 void fq_html_text(FILE *file, const char *text);
 
-// Like fq_html_text, as a name: its letters do not turn those around it about, and it may be broken
-// anywhere.
+// Like fq_html_text, as a name or path: it does not turn the text around it about if it is written
+// from right to left, and lines break behind its dots and slashes.
 void fq_html_name(FILE *file, const char *name);
 
 // "1,234,567".

@@ -175,8 +175,27 @@ static void put_summary(const fq_page *page) {
     }
     if (page->shown.products)
         put_percent_tile(page, "Error of products", summary->gemm_rel_l2, false,
-                         "about 3.7&nbsp;% with normal activations");
+                         "about 3.7&nbsp;% on normal activations");
     fputs("</dl>\n</section>\n", page->file);
+}
+
+static void put_term(const fq_page *page, const char *term, const char *meaning) {
+    fprintf(page->file, "<div><dt>%s</dt><dd>%s</dd></div>\n", term, meaning);
+}
+
+static const char *meaning_of_products(const fq_page *page) {
+    const fq_activations_options *activations = page->report->activations;
+    switch (activations ? activations->kind : FQ_ACTIVATIONS_NORMAL) {
+    case FQ_ACTIVATIONS_OUTLIER:
+        return "The error of the weight\u2019s product with normal activations that were quantized "
+               "beside outliers; about 3.7&nbsp;% without these.";
+    case FQ_ACTIVATIONS_CAPTURED:
+        return "The error of the weight\u2019s product with captured activations, which are "
+               "quantized too; about 3.7&nbsp;% with normal ones.";
+    default:
+        return "The error of the weight\u2019s product with normal activations, which are "
+               "quantized too: about 3.7&nbsp;%, of which the weight has 2.65.";
+    }
 }
 
 static void put_meaning(const fq_page *page) {
@@ -184,29 +203,27 @@ static void put_meaning(const fq_page *page) {
         return;
     fputs("<section id=\"meaning\">\n<h2>What the figures mean</h2>\n<dl class=\"meaning\">\n",
           page->file);
-    if (page->shown.errors)
-        fputs(
-            "<dt>Error</dt><dd>|stored \u2212 original| / |original|, over all elements of a "
-            "weight. E4M3 keeps three bits behind the leading one: on ordinary weights that costs "
-            "about 2.65&nbsp;% with scales in FP32, 2.66&nbsp;% with powers of two, and "
-            "3.76&nbsp;% where FP8 was quantized a second time. It is the floor of the format, "
-            "and no fault.</dd>\n"
-            "<dt>Worst block</dt><dd>The same over one block, the elements that share a scale. "
-            "Rounding alone is 5.9&nbsp;% at most, in a block of few different values. More is "
-            "right only in blocks under the amax floor, which are next to zero.</dd>\n"
-            "<dt>SQNR</dt><dd>The error of a weight in decibels: 2.65&nbsp;% is "
-            "31.5&nbsp;dB.</dd>\n",
-            page->file);
+    if (page->shown.errors) {
+        put_term(page, "Error",
+                 "|stored \u2212 original| / |original|, over all elements of a weight. E4M3 keeps "
+                 "three bits behind the leading one: on ordinary weights that costs about "
+                 "2.65&nbsp;% with scales in FP32, 2.66&nbsp;% with powers of two, and 3.76&nbsp;% "
+                 "where FP8 was quantized a second time. It is the floor of the format, and no "
+                 "fault.");
+        put_term(page, "Worst block",
+                 "The same over one block, the elements that share a scale. Rounding alone is "
+                 "5.9&nbsp;% at most, in a block of few different values. More is right only in "
+                 "blocks under the amax floor, which are next to zero.");
+        put_term(page, "SQNR", "The error of a weight in decibels: 2.65&nbsp;% is 31.5&nbsp;dB.");
+    }
     if (page->shown.products)
-        fputs("<dt>GEMM</dt><dd>The error of the weight\u2019s product with activations, which are "
-              "quantized too: about 3.7&nbsp;% with normal ones, of which the weight has "
-              "2.65.</dd>\n",
-              page->file);
+        put_term(page, "GEMM", meaning_of_products(page));
     if (page->shown.gemm)
-        fputs("<dt>Kernel</dt><dd>What the GEMM\u2019s sums in FP32 add, against the exact product "
-              "of the same FP8 operands. More than 10<sup>\u22124</sup> is a fault of the kernel, "
-              "or of the layout of scales.</dd>\n",
-              page->file);
+        put_term(
+            page, "Kernel",
+            "What the GEMM\u2019s sums in FP32 add, against the exact product of the same FP8 "
+            "operands. Much more than 10<sup>\u22124</sup> is a fault of the kernel, or of the "
+            "layout of scales.");
     fputs("</dl>\n</section>\n", page->file);
 }
 
@@ -234,11 +251,12 @@ static fq_status put_page(fq_page *page, fq_error *err) {
     put_lines(page, "What was not checked", &page->verify->notes);
     put_lines(page, "Warnings", page->report->warnings);
     put_meaning(page);
-    const fq_status status = fq_page_layers(page, err);
+    fq_status status = fq_page_layers(page, err);
     fq_page_block_errors(page);
     fq_page_maps(page);
     fq_page_scales(page);
-    fq_page_weights(page);
+    if (!status)
+        status = fq_page_weights(page, err);
     fprintf(page->file, "</main>\n<script>\n%s</script>\n</body>\n</html>\n", fq_page_js);
     return status;
 }

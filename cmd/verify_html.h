@@ -43,8 +43,9 @@ void fq_page_maps(const fq_page *page);
 // Scales by their octave.
 void fq_page_scales(const fq_page *page);
 
-// The table of weights: all, or what fails and the worst of the others.
-void fq_page_weights(const fq_page *page);
+// The table of weights: all, or the worst of them; the others are named below it. FQ_DEVICE when
+// out of memory.
+fq_status fq_page_weights(fq_page *page, fq_error *err);
 
 // The table of kinds[n], which fq_page_layers begins with.
 void fq_page_kinds(const fq_page *page, const fq_verify_kind *kinds, size_t n);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 enum {
     HEIGHT = 1000,         // of a plot, in its units; a bin is one unit wide
@@ -123,20 +124,24 @@ static void put_error_summary(const fq_page *page, uint64_t n) {
     fputs("; the worst has ", page->file);
     fq_html_percent(page->file, summary->worst_block_rel_l2);
     fputs("&nbsp;%. ", page->file);
+    if (n_beyond == 0) {
+        fputs("None is over 6&nbsp;%, which rounding alone cannot reach.</p>\n", page->file);
+        return;
+    }
     fq_html_count(page->file, n_beyond);
     fprintf(page->file,
-            " lie%s over 6&nbsp;%%: more than rounding explains, unless under the amax "
-            "floor.</p>\n",
-            n_beyond == 1 ? "s" : "");
+            " %s over 6&nbsp;%%: more than rounding explains, unless under the amax floor.</p>\n",
+            n_beyond == 1 ? "is" : "are");
 }
 
 static void put_error_axis(const fq_page *page, const range *shown) {
-    for (size_t percent = 0; percent <= 8; percent++) {
-        const size_t bin = percent * BINS_PER_PERCENT;
+    // Half percents where there is room.
+    const size_t step = shown->end - shown->first <= 60 ? BINS_PER_PERCENT / 2 : BINS_PER_PERCENT;
+    for (size_t bin = 0; bin <= 8 * BINS_PER_PERCENT; bin += step) {
         if (bin < shown->first || bin > shown->end)
             continue;
         put_x_label(page, (double)bin, shown);
-        fprintf(page->file, "%zu&nbsp;%%</span>", percent);
+        fprintf(page->file, "%.3g&nbsp;%%</span>", (double)bin / BINS_PER_PERCENT);
     }
 }
 
@@ -167,14 +172,21 @@ void fq_page_block_errors(const fq_page *page) {
     fputs("</svg>", page->file);
     put_labels(page, decades);
     put_error_axis(page, &shown);
-    fputs("</div>\n<p class=\"dim under\">Blocks by their error, in steps of 0.05&nbsp;%; heights "
-          "are logarithmic. The last bin holds all from 8&nbsp;% on.</p>\n</section>\n",
-          page->file);
+    fprintf(
+        page->file,
+        "</div>\n<p class=\"dim under\">Blocks by their error, in steps of 0.05&nbsp;%%; heights "
+        "are logarithmic.%s</p>\n</section>\n",
+        shown.end == FQ_VERIFY_ERROR_BINS ? " The last bin holds all from 8&nbsp;% on." : "");
 }
 
 // ---- Scales
 
 static int exponent_of(size_t bin) { return (int)bin - 127; }
+
+static void put_power(const fq_page *page, size_t bin) {
+    const int exponent = exponent_of(bin);
+    fprintf(page->file, "2<sup>%s%d</sup>", exponent < 0 ? "\u2212" : "", abs(exponent));
+}
 
 static void put_scale_summary(const fq_page *page, const range *held, uint64_t n) {
     const fq_verify *verify = page->verify;
@@ -185,11 +197,14 @@ static void put_scale_summary(const fq_page *page, const range *held, uint64_t n
     }
     fputs("<p>", page->file);
     fq_html_count(page->file, n);
-    fprintf(page->file,
-            " scale%s, from 2<sup>%d</sup> up to 2<sup>%d</sup>. A scale is a block\u2019s amax by "
-            "448, so that a model\u2019s weights give a hill a few octaves wide; single ones far "
-            "away are worth a look.",
-            fq_plural(n), exponent_of(held->first), exponent_of(held->end));
+    fprintf(page->file, " scale%s, from ", fq_plural(n));
+    put_power(page, held->first);
+    fputs(" up to ", page->file);
+    put_power(page, held->end);
+    fputs(
+        ". A scale is a block\u2019s amax by 448, so that a model\u2019s weights give a hill a few "
+        "octaves wide; single ones far away are worth a look.",
+        page->file);
     if (page->shown.errors) {
         fputs(" Blocks of zeros: ", page->file);
         fq_html_count(page->file, n_zero);
@@ -207,7 +222,8 @@ static void put_scale_axis(const fq_page *page, const range *shown) {
         if ((exponent_of(i) + 128) % (int)step != 0)
             continue;
         put_x_label(page, (double)i, shown);
-        fprintf(page->file, "2<sup>%d</sup></span>", exponent_of(i));
+        put_power(page, i);
+        fputs("</span>", page->file);
     }
 }
 

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 enum {
-    MAX_CARDS = 100, // weights told at length; the table has the reasons of all
+    MAX_CARDS = 100, // weights told at length
     FEW = 64,        // elements: a damaged file rather than other weights
 };
 
@@ -76,9 +76,7 @@ static void put_cards(const fq_page *page) {
     if (n < n_failed) {
         fprintf(page->file, "<p>The worst %" PRIu64 " of ", n);
         fq_html_count(page->file, n_failed);
-        fputs(" are told here; the <a href=\"#weights\">table of weights</a> has all, with their "
-              "reasons.</p>\n",
-              page->file);
+        fputs(" are told here; <a href=\"#weights\">Weights</a> has all.</p>\n", page->file);
     }
     fputs("<ol class=\"cards\">\n", page->file);
     for (uint64_t i = 0; i < n; i++) // what fails comes first

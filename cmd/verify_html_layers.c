@@ -151,7 +151,7 @@ static void put_caption(const fq_page *page, const char *kind, const point *poin
     }
     fputs("<figure class=\"panel\"><figcaption>", page->file);
     fq_html_name(page->file, kind);
-    fputs(" <span class=\"dim\">", page->file);
+    fputs("<br><span class=\"dim\">", page->file);
     fq_html_percent(page->file, least);
     if (least < greatest) {
         fputs(" to ", page->file);

@@ -1,11 +1,12 @@
 // The tables of verify's page: kinds of layers, and weights.
+#include "lib/fold.h"
 #include "verify_html.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 enum {
-    MAX_ROWS = 5000, // of weights, unless more fail: a browser shows and sorts them at once
+    MAX_ROWS = 2000, // of weights: a browser takes a second to show or sort as many
     MAX_KINDS = 100, // that have not failed
 };
 
@@ -120,25 +121,46 @@ static void put_weight(const fq_page *page, const fq_verify_tensor *tensor) {
     fputs("</tr>\n", page->file);
 }
 
-void fq_page_weights(const fq_page *page) {
-    const size_t n = page->verify->n_tensors;
-    const uint64_t n_failed = page->verify->summary.n_failed;
-    const size_t n_rows = n <= MAX_ROWS ? n : n_failed > MAX_ROWS ? (size_t)n_failed : MAX_ROWS;
-    if (n == 0)
-        return;
-    fputs("<section id=\"weights\">\n<h2>Weights</h2>\n", page->file);
-    if (n_rows < n) {
-        fputs("<p>The worst ", page->file);
-        fq_html_count(page->file, n_rows);
-        fputs(" of ", page->file);
-        fq_html_count(page->file, n);
-        fputs(", with all that fail. The others pass; <code>--json</code> lists them.</p>\n",
-              page->file);
+// The weights that found no row, folded: numbers that names differ in are written as a set.
+static fq_status put_rest(fq_page *page, const fq_verify_tensor *const *rest, size_t n,
+                          fq_error *err) {
+    fq_fold_item *items = fq_arena_array(&page->arena, n, sizeof *items);
+    fq_fold_line *lines;
+    size_t n_lines;
+    if (!items)
+        return fq_fail_memory(err);
+    for (size_t i = 0; i < n; i++)
+        items[i] =
+            (fq_fold_item){rest[i]->tensor->name, rest[i]->reasons.n > 0 ? "fails" : "passes"};
+    const fq_status status = fq_fold(&lines, &n_lines, &page->arena, items, n, err);
+    if (status)
+        return status;
+    fputs("<details>\n<summary>The other ", page->file);
+    fq_html_count(page->file, n);
+    fputs(" weights, by name; <code>--json</code> has their figures</summary>\n<ul>\n", page->file);
+    for (size_t i = 0; i < n_lines; i++) {
+        fprintf(page->file, "<li>%s: ", lines[i].rest);
+        fq_html_name(page->file, lines[i].pattern);
+        fprintf(page->file, " (%" PRIu64 ")</li>\n", lines[i].n);
     }
-    begin_table(page, "Weights, the worst first");
+    fputs("</ul>\n</details>\n", page->file);
+    return FQ_OK;
+}
+
+fq_status fq_page_weights(fq_page *page, fq_error *err) {
+    const size_t n = page->verify->n_tensors;
+    const size_t n_rows = n <= MAX_ROWS ? n : MAX_ROWS;
+    fq_status status = FQ_OK;
+    if (n == 0)
+        return status;
+    fputs("<section id=\"weights\">\n<h2>Weights</h2>\n", page->file);
+    begin_table(page, n_rows < n ? "The worst weights" : "Weights, the worst first");
     put_weights_head(page);
     for (size_t i = 0; i < n_rows; i++)
         put_weight(page, page->worst[i]);
     end_table(page);
+    if (n_rows < n)
+        status = put_rest(page, page->worst + n_rows, n - n_rows, err);
     fputs("</section>\n", page->file);
+    return status;
 }
