@@ -163,7 +163,7 @@ static fq_status open_list(module_list *out, const fq_quant_config *quant, bool 
         return fq_fail_memory(err);
     for (size_t i = 0; i < quant->n_unconverted; i++) {
         const char *entry = quant->unconverted[i];
-        if (strncmp(entry, "re:", 3) == 0 || strchr(entry, '*'))
+        if (!is_own && (strncmp(entry, "re:", 3) == 0 || strchr(entry, '*')))
             out->has_patterns = true;
         else
             out->entries[out->n++] = entry;

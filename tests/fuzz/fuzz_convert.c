@@ -37,6 +37,7 @@ static const char *const allowed_words[] = {
     "--threads=2",
     "--stats",
     "--sort=size",
+    "--tp=8",
 };
 static const char *const allowed_beginnings[] = {"--include=", "--exclude=", "--tensor="};
 
@@ -80,7 +81,9 @@ static fq_status carry_out(command_run *run, fq_error *err) {
         fq_opt_parse(&parsed, run->command, options, &arena, run->n_arguments, run->arguments, err);
     if (status == FQ_OK) {
         status = run->command->run(options, parsed.operand, &run->reply, err);
-        DEMAND(status == FQ_OK || (status == FQ_BAD_INPUT && err->status == status && *err->text));
+        const bool failed_check = status == FQ_VERIFY_FAILED && run->command == &fq_command_verify;
+        DEMAND(status == FQ_OK || status == FQ_BAD_INPUT || failed_check);
+        DEMAND(err->status == status && (status == FQ_OK || *err->text));
     }
     fq_arena_free(&arena);
     return status;
@@ -120,7 +123,7 @@ static void run_command(command_run *run) {
     run->status = carry_out(run, &err);
     fclose(stdout);
     stdout = real_stdout;
-    if (run->status == FQ_OK)
+    if (run->status == FQ_OK || run->status == FQ_VERIFY_FAILED)
         check_stdout(run, text, n);
     free(text);
 }
@@ -139,6 +142,10 @@ static const char *input_name(const model_text *model) {
     return model_says(model, "lone") && model_find(model, file) ? "in/model.safetensors" : "in";
 }
 
+static bool is_writer(const fq_command *command) {
+    return command == &fq_command_convert || command == &fq_command_dequant;
+}
+
 // The command of the first line.
 static void read_command(command_run *out, const model_text *model) {
     *out = (command_run){.command = &fq_command_convert};
@@ -146,11 +153,13 @@ static void read_command(command_run *out, const model_text *model) {
         out->command = &fq_command_dequant;
     if (model_says(model, "inspect"))
         out->command = &fq_command_inspect;
+    if (model_says(model, "verify"))
+        out->command = &fq_command_verify;
     for (size_t i = 0; i < model->n_words; i++) {
         if (is_allowed(model->words[i]))
             add_argument(out, model->words[i]);
     }
-    if (out->command != &fq_command_inspect) {
+    if (is_writer(out->command)) {
         add_argument(out, "-o");
         add_argument(out, scratch_path("out"));
     }
@@ -221,19 +230,29 @@ static void open_result(scratch_input *out, const char *name) {
     DEMAND(out->status == FQ_OK && out->faults.n == 0);
 }
 
-// Casts "out" back to BF16, and holds the two against "in".
-static void check_back(const scratch_input *in, const scratch_input *out) {
-    scratch_input back;
-    command_run run = {.command = &fq_command_dequant};
+// Carries out a command on "out", with one more option.
+static void run_on_out(const fq_command *command, const char *option, const char *path) {
+    command_run run = {.command = command};
     add_argument(&run, "--quiet");
     add_argument(&run, "--memory=4M");
     add_argument(&run, "--threads=2");
-    add_argument(&run, "-o");
-    add_argument(&run, scratch_path("back"));
+    if (command == &fq_command_verify) // every byte, whatever it costs: values may be too small
+        add_argument(&run, "--max-weight-error=3e38");
+    add_argument(&run, option);
+    add_argument(&run, scratch_path(path));
     add_argument(&run, scratch_path("out"));
     run_command(&run);
+    if (run.status != FQ_OK)
+        fprintf(stderr, "%s: %s", command->name, scratch_lines(&run.reply.faults));
     DEMAND(run.status == FQ_OK);
     free_run(&run);
+}
+
+// Holds "out" against what it was made of, casts it back to BF16, and holds that against it too.
+static void check_back(const scratch_input *in, const scratch_input *out, const char *name) {
+    scratch_input back;
+    run_on_out(&fq_command_verify, "--reference", name);
+    run_on_out(&fq_command_dequant, "-o", "back");
     open_result(&back, "back");
     DEMAND(!back.input.model.quant.present);
     check_round_trip(&in->input.checkpoint, &out->input.checkpoint, &back.input.checkpoint);
@@ -266,7 +285,7 @@ static void check_result_of(const command_run *run, const model_text *model) {
         check_converted(source, target);
         DEMAND(!in.input.config_text || out.input.model.quant.present);
         if (holds_weights(target))
-            check_back(&in, &out);
+            check_back(&in, &out, input_name(model));
     } else {
         check_dequantized(source, target, is_choice(run));
         DEMAND(!out.input.model.quant.present);
@@ -292,8 +311,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     write_files(&model);
     run_command(&run);
     DEMAND(!scratch_exists("out.partial"));
-    const bool writes = run.status == FQ_OK && run.command != &fq_command_inspect &&
-                        !model_says(&model, "--dry-run");
+    const bool writes =
+        run.status == FQ_OK && is_writer(run.command) && !model_says(&model, "--dry-run");
     DEMAND(scratch_exists("out") == writes);
     if (writes)
         check_result_of(&run, &model);

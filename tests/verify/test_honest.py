@@ -61,6 +61,14 @@ class Honest(tool.Case):
             self.assertEqual(found["weight"]["scales_differ"], 0)
         self.assertEqual(found["weight"]["floored_blocks"], 4)  # not zero, not 1e4
 
+    def test_kept_modules_whose_names_look_like_patterns(self):
+        names = ("a*.weight", "re:b.weight", "c[0.weight")
+        content = {name: codec.bf16_tensor((2, 2), 1.0) for name in names}
+        content[WEIGHT] = awkward(4)
+        reference = model.write_folder(self.dir / "in", {"model.safetensors": content}, {})
+        self.fp8q("convert", reference, "-o", self.dir / "out", "--quiet")
+        self.verify(self.dir / "out", reference)
+
     def test_golden_data(self):
         for shape in SHAPES:
             reference = self.dir / f"{shape}.safetensors"
