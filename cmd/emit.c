@@ -80,6 +80,12 @@ void fq_emit_strings(fq_emit *emit, const char *key, const char *const *values, 
     fq_emit_end(emit, ']');
 }
 
+void fq_emit_messages(fq_emit *emit, const char *key, const fq_messages *messages) {
+    fq_emit_strings(emit, key, (const char *const *)messages->lines, messages->n);
+    if (messages->n_lost > 0)
+        emit->text.out_of_memory = true;
+}
+
 void fq_emit_u64s(fq_emit *emit, const char *key, const uint64_t *values, size_t n) {
     fq_emit_begin(emit, key, '[');
     for (size_t i = 0; i < n; i++)

@@ -22,6 +22,10 @@ void fq_emit_double(fq_emit *emit, const char *key, double value); // not finite
 void fq_emit_bool(fq_emit *emit, const char *key, bool value);
 void fq_emit_null(fq_emit *emit, const char *key);
 void fq_emit_strings(fq_emit *emit, const char *key, const char *const *values, size_t n);
+
+// The lines of a list. One that has lost any makes the whole end as out of memory.
+void fq_emit_messages(fq_emit *emit, const char *key, const fq_messages *messages);
+
 void fq_emit_u64s(fq_emit *emit, const char *key, const uint64_t *values, size_t n);
 
 // A value that is JSON text already, from a file: copied event by event. Infinity and NaN, which

@@ -87,7 +87,7 @@ fq_status fq_inspect_json(const fq_survey *survey, const fq_input *input,
     for (size_t i = 0; i < survey->n; i++)
         emit_row(&emit, &survey->rows[i], input);
     fq_emit_end(&emit, ']');
-    fq_emit_strings(&emit, "warnings", (const char *const *)warnings->lines, warnings->n);
+    fq_emit_messages(&emit, "warnings", warnings);
     emit_summary(&emit, survey, input);
     fq_emit_end(&emit, '}');
     return fq_emit_finish(&emit, err);

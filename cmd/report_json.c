@@ -122,8 +122,7 @@ fq_status fq_report_json(const fq_session *session, const fq_reply *reply, fq_er
     fq_emit_bool(&emit, "dry_run", session->request->dry_run);
     emit_rows(&emit, session);
     fq_emit_strings(&emit, "dropped", session->plan.dropped, session->plan.n_dropped);
-    fq_emit_strings(&emit, "warnings", (const char *const *)reply->warnings.lines,
-                    reply->warnings.n);
+    fq_emit_messages(&emit, "warnings", &reply->warnings);
     emit_summary(&emit, session);
     fq_emit_end(&emit, '}');
     return fq_emit_finish(&emit, err);

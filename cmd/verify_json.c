@@ -75,10 +75,6 @@ static void emit_gemm(fq_emit *emit, const fq_verify_tensor *tensor) {
     fq_emit_end(emit, '}');
 }
 
-static void emit_messages(fq_emit *emit, const char *key, const fq_messages *messages) {
-    fq_emit_strings(emit, key, (const char *const *)messages->lines, messages->n);
-}
-
 static void emit_tensor(fq_emit *emit, const fq_verify_tensor *tensor) {
     static const char *const rules[] = {[FQ_RULE_NONE] = "none",
                                         [FQ_RULE_EXACT] = "exact",
@@ -93,7 +89,7 @@ static void emit_tensor(fq_emit *emit, const fq_verify_tensor *tensor) {
     emit_weight(emit, tensor);
     emit_gemm(emit, tensor);
     fq_emit_string(emit, "verdict", verdict(tensor->reasons.n == 0));
-    emit_messages(emit, "reasons", &tensor->reasons);
+    fq_emit_messages(emit, "reasons", &tensor->reasons);
     fq_emit_end(emit, '}');
 }
 
@@ -143,9 +139,9 @@ fq_status fq_verify_json(const fq_verify_report *report, fq_error *err) {
     for (size_t i = 0; i < verify->n_tensors; i++)
         emit_tensor(&emit, &verify->tensors[i]);
     fq_emit_end(&emit, ']');
-    emit_messages(&emit, "problems", &verify->problems);
-    emit_messages(&emit, "notes", &verify->notes);
-    emit_messages(&emit, "warnings", report->warnings);
+    fq_emit_messages(&emit, "problems", &verify->problems);
+    fq_emit_messages(&emit, "notes", &verify->notes);
+    fq_emit_messages(&emit, "warnings", report->warnings);
     emit_summary(&emit, report);
     fq_emit_end(&emit, '}');
     return fq_emit_finish(&emit, err);
