@@ -25,6 +25,9 @@ PLAIN = ("--device", "cpu", "--threads", "1")
 # What a run may leave beside OUTPUT.
 BESIDE = {"out.partial", "out.partial.journal"}
 
+# What differs from run to run in what is printed.
+SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b')
+
 # The first line of a failure: the file, then what is wrong with it; memory and signals are in none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
 # That something is left in OUTPUT.partial; that it or a part of it would not go; and that this was
@@ -43,9 +46,14 @@ class Scene(NamedTuple):
     over_old: bool = False  # with --force, over an older output
     options: tuple = PLAIN
 
+    @property
+    def writes(self):
+        """Whether it makes an output, not only text."""
+        return self.command in ("convert", "dequant")
+
     def args(self, *more):
         source = os.path.join("..", self.source)
-        if self.command == "inspect":
+        if not self.writes:
             return [self.command, source, *self.options, *more]
         force = ["--force"] if self.over_old else []
         return [self.command, source, "-o", "out", *self.options, *force, *more]
@@ -63,6 +71,8 @@ SCENES = [
     Scene("inspect a folder", "inspect", "folder-fp8", options=("--json", "--stats")),
     Scene("inspect a file", "inspect", "wide-fp8.safetensors", options=()),
     Scene("inspect long names", "inspect", "long.safetensors", options=()),
+    Scene("verify a folder", "verify", "folder-fp8", options=(*PLAIN, "--reference", "../folder")),
+    Scene("verify a file", "verify", "wide-fp8.safetensors", options=(*PLAIN, "--json")),
 ]
 
 
@@ -171,7 +181,9 @@ class Stage:
     @staticmethod
     def product(scene, folder, outcome):
         """What a run made: its output, or what it printed."""
-        return outcome.out if scene.command == "inspect" else injection.contents(f"{folder}/out")
+        if scene.writes:
+            return injection.contents(f"{folder}/out")
+        return SECONDS.sub(b"", outcome.out)
 
     def folder(self, scene):
         """A context: a folder for a run, empty but for the older output; gone afterwards."""
@@ -235,7 +247,7 @@ class Stage:
                 yield "the result differs"
         else:
             yield from complaints_of_messages(outcome, reasons)
-        if scene.command != "inspect":
+        if scene.writes:
             yield from self.complaints_of_places(scene, folder, outcome)
 
     def complaints_of_places(self, scene, folder, outcome):

@@ -14,7 +14,7 @@ CHANGES = "close,create,fsync,ftruncate,futimens,mkdirat,pwrite,renameat,renamea
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Whether a run with --resume comes after a kill, or a refused one and one with --force.
 WAYS = [False, True] if injection.RESUME else [False]
-WRITERS = [scene for scene in scenes.SCENES if scene.command != "inspect"]
+WRITERS = [scene for scene in scenes.SCENES if scene.writes]
 LARGE = [
     scenes.Scene("convert a large folder", "convert", "large"),
     scenes.Scene("dequant a large folder", "dequant", "large-fp8"),

@@ -16,6 +16,8 @@ PRINTERS = [
     (INSPECT, ["inspect", "../folder-fp8"], True),
     (INSPECT, ["inspect", "../folder-fp8", "--stats"], True),
     (INSPECT, ["inspect", "../folder-fp8", "--stats", "--json"], True),
+    (INSPECT, ["verify", "../folder-fp8", "--reference", "../folder"], False),
+    (INSPECT, ["verify", "../folder-fp8", "--json"], False),
     (CONVERT, CONVERT.args(), False),
     (CONVERT, CONVERT.args("--json"), False),
     (CONVERT, CONVERT.args("--json", "--quiet"), False),

@@ -60,6 +60,8 @@ class Valgrind(tool.Case):
         file = self.check_run("convert", "wide.safetensors", "--arch", "sm100")
         self.check_run("dequant", file, "--dtype", "f32")
         self.check_run("convert", "wide.safetensors", "--scale-format", "e8m0")
+        self.valgrind("verify", folder, "--reference", "folder", *THREADS)
+        self.valgrind("verify", file, "--json", *THREADS)
         for args in (["inspect", folder, "--stats"], ["inspect", folder, "--stats", "--json"]):
             self.assertEqual(self.valgrind(*args).stdout, self.fp8q(*args, cwd=self.dir).out)
 
