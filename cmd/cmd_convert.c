@@ -20,6 +20,7 @@ typedef struct convert_options {
     bool list_rules;
     bool dry_run;
     bool force;
+    bool resume;
     int on_nonfinite;
     float amax_floor;
     int experts;
@@ -57,6 +58,9 @@ static const fq_opt options_table[] = {
     {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
      "replace an existing output; all that the old one holds is deleted once the new one is "
      "complete"},
+    {"resume", 0, NULL, FQ_OPT_FLAG, ROW(resume),
+     "go on with what an interrupted run left in OUTPUT.partial; refused, with the reason, where "
+     "options, input or version differ from that run's"},
     {0},
 };
 
@@ -124,6 +128,7 @@ static fq_status convert(const convert_options *options, const fq_name_rule *rul
         .include_files = options->include_files,
         .dry_run = options->dry_run,
         .force = options->force,
+        .resume = options->resume,
         .keep_nonfinite = options->on_nonfinite == NONFINITE_KEEP,
         .quantize = &quantize,
     };

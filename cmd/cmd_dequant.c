@@ -9,6 +9,7 @@ typedef struct dequant_options {
     fq_opt_list include_files;
     bool dry_run;
     bool force;
+    bool resume;
 } dequant_options;
 
 // In the order of --dtype's argument; the suffix of the default output is its word.
@@ -34,6 +35,9 @@ static const fq_opt options_table[] = {
     {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
      "replace an existing output; all that the old one holds is deleted once the new one is "
      "complete"},
+    {"resume", 0, NULL, FQ_OPT_FLAG, ROW(resume),
+     "go on with what an interrupted run left in OUTPUT.partial; refused, with the reason, where "
+     "options, input or version differ from that run's"},
     {0},
 };
 
@@ -55,6 +59,7 @@ static fq_status run(const void *given, const char *input, fq_reply *reply, fq_e
         .include_files = options->include_files,
         .dry_run = options->dry_run,
         .force = options->force,
+        .resume = options->resume,
         .dequantize = &dequantize,
     };
     const fq_status status =

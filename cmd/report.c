@@ -173,10 +173,24 @@ static void print_config_shortly(const fq_printer *printer, const fq_session *se
                   session->plan.n_modules, fq_plural(session->plan.n_modules));
 }
 
-static void print_end(const fq_printer *printer, const fq_session *session) {
+// What this run did, and what another had done before it.
+static void print_work(const fq_printer *printer, const fq_session *session) {
     char in[FQ_SIZE_TEXT], out[FQ_SIZE_TEXT];
     const fq_plan *plan = &session->plan;
-    fq_format_nbytes(in, plan->bytes_in);
+    fq_format_nbytes(in, plan->bytes_in - session->taken_nbytes_in);
+    fq_format_nbytes(out, plan->bytes_out - session->taken_nbytes_out);
+    if (session->n_taken > 0)
+        fq_print_line(printer, "Finished by the interrupted run: %zu of %zu weight file%s",
+                      session->n_taken, plan->n_shards, fq_plural(plan->n_shards));
+    if (session->device)
+        fq_print_line(printer, "Read %s, wrote %s in %.2f s, %.2f GB/s, on %s (%s)", in, out,
+                      session->seconds, fq_gb_per_s(session), session->device,
+                      session->device_description);
+}
+
+static void print_end(const fq_printer *printer, const fq_session *session) {
+    char out[FQ_SIZE_TEXT];
+    const fq_plan *plan = &session->plan;
     fq_format_nbytes(out, plan->bytes_out);
     const char *plural = fq_plural(plan->n_shards);
     if (session->request->dry_run) {
@@ -188,9 +202,7 @@ static void print_end(const fq_printer *printer, const fq_session *session) {
     fq_print(printer, FQ_BOLD, "Wrote");
     fq_print_line(printer, ": %s, %s in %zu weight file%s", session->output_path, out,
                   plan->n_shards, plural);
-    fq_print_line(printer, "Read %s, wrote %s in %.2f s, %.2f GB/s, on %s (%s)", in, out,
-                  session->seconds, fq_gb_per_s(session), session->device,
-                  session->device_description);
+    print_work(printer, session);
 }
 
 static fq_status report_text(const fq_session *session, fq_error *err) {

@@ -102,6 +102,7 @@ static void emit_summary(fq_emit *emit, const fq_session *session) {
     fq_emit_u64(emit, "n_quantized", tally.n_quantized);
     fq_emit_u64(emit, "n_kept", tally.n_kept);
     fq_emit_u64(emit, "n_files", plan->n_shards);
+    fq_emit_u64(emit, "n_files_resumed", session->n_taken);
     fq_emit_u64(emit, "bytes_in", plan->bytes_in);
     fq_emit_u64(emit, "bytes_out", plan->bytes_out);
     emit_run(emit, session);

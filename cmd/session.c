@@ -8,6 +8,7 @@
 #include "lib/scale_check.h"
 #include "passes.h"
 #include "print.h"
+#include "resume.h"
 #include "signals.h"
 
 #include <stdlib.h>
@@ -79,7 +80,7 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
     const fq_model *model = &session->input.model;
     fq_messages *faults = &reply->faults, *warnings = &session->plan_warnings;
     fq_status status;
-    fq_messages_free(warnings);
+    fq_messages_free(warnings); // of an older plan
     if (request->quantize) {
         fq_quantize_options options = *request->quantize;
         options.policy.nonfinite = nonfinite;
@@ -162,9 +163,7 @@ static fq_status write_index(const fq_session *session, fq_output *output, fq_er
     size_t nbytes = 0;
     fq_status status = fq_index_text(&text, &nbytes, &session->plan, input, err);
     if (!status)
-        status = fq_output_put(
-            output, input->index_name ? input->index_name : "model.safetensors.index.json", text,
-            nbytes, err);
+        status = fq_output_put(output, fq_output_index_name(input), text, nbytes, err);
     free(text);
     return status;
 }
@@ -186,7 +185,8 @@ static fq_status write_companions(const fq_session *session, fq_output *output, 
 }
 
 // Opens the device and runs the plan on it.
-static fq_status run_on_device(fq_session *session, fq_sink *sink, fq_reply *reply, fq_error *err) {
+static fq_status run_on_device(fq_session *session, fq_output *output, fq_reply *reply,
+                               fq_error *err) {
     const fq_staging *staging = &session->staging;
     const fq_backend *backend = NULL;
     fq_device *device = NULL;
@@ -202,21 +202,27 @@ static fq_status run_on_device(fq_session *session, fq_sink *sink, fq_reply *rep
     };
     session->device = backend->name;
     session->device_description = fq_arena_printf(&session->arena, "%s", backend->describe(device));
-    status = session->device_description ? fq_passes_run(session, sink, &options, reply, err)
+    status = session->device_description ? fq_passes_run(session, output, &options, reply, err)
                                          : fq_fail_memory(err);
     backend->close(device);
     return status;
 }
 
-// Finished shards are worth keeping where the run could not help it.
-static void abandon(fq_session *session, fq_output *output, fq_status status, fq_reply *reply) {
-    const bool keep = status == FQ_IO || status == FQ_DEVICE || status == FQ_CANCELLED;
+// Finished shards are worth keeping where the run could not help it; what an interrupted run left
+// even before it is known how much that is.
+static void abandon(const fq_session *session, fq_output *output, fq_status status,
+                    fq_reply *reply) {
+    const bool is_blameless = status == FQ_IO || status == FQ_DEVICE || status == FQ_CANCELLED;
+    size_t n_kept = 0;
+    for (size_t i = 0; i < session->plan.n_shards && is_blameless && session->finished; i++)
+        n_kept += session->finished[i];
+    const bool keep = is_blameless && (n_kept > 0 || fq_output_found(output));
     fq_error removal = {0};
-    const size_t n_kept = fq_output_abandon(output, keep, &removal);
-    if (n_kept > 0)
+    fq_output_abandon(output, keep, &removal);
+    if (keep)
         fq_messages_add(&reply->notes,
-                        "%s.partial: is left behind with %zu finished shard%s; delete it, or run "
-                        "again with --force",
+                        "%s.partial: is left behind with %zu finished shard%s; go on with "
+                        "--resume, or discard it with --force",
                         session->output_path, n_kept, fq_plural(n_kept));
     if (removal.status)
         fq_messages_add(&reply->notes, "%s.partial: is left behind, and could not be removed; %s",
@@ -231,7 +237,10 @@ static fq_status check_cancelled(fq_error *err) {
 
 static fq_output_options output_options(const fq_session *session) {
     return (fq_output_options){.force = session->request->force,
-                               .needed_nbytes = session->plan.bytes_out};
+                               .resume = session->request->resume,
+                               .needed_nbytes = session->plan.bytes_out,
+                               .run = &session->asked_for,
+                               .plan = &session->plan};
 }
 
 fq_status fq_session_check_output(const fq_session *session, fq_error *err) {
@@ -241,6 +250,32 @@ fq_status fq_session_check_output(const fq_session *session, fq_error *err) {
                   : fq_output_examine(session->output_path, &session->input, &options, err);
 }
 
+static fq_status make_room_for_results(fq_session *session, fq_error *err) {
+    const size_t n_shards = session->plan.n_shards;
+    fq_arena *arena = &session->arena;
+    session->counts = fq_arena_array(arena, n_shards, sizeof *session->counts);
+    session->finished = fq_arena_array(arena, n_shards, sizeof *session->finished);
+    session->nonfinite =
+        fq_arena_array(arena, session->input.checkpoint.n_tensors, sizeof *session->nonfinite);
+    return session->counts && session->finished && session->nonfinite ? FQ_OK : fq_fail_memory(err);
+}
+
+// Everything but the output's name.
+static fq_status fill_output(fq_session *session, fq_output *output, fq_reply *reply,
+                             fq_error *err) {
+    fq_status status = make_room_for_results(session, err);
+    if (!status && fq_output_found(output))
+        status = fq_resume_take_up(session, output, reply, err);
+    if (status || fq_output_is_published(output))
+        return status;
+    status = run_on_device(session, output, reply, err);
+    if (!status)
+        status = write_companions(session, output, err);
+    if (!status || status == FQ_BAD_INPUT)
+        status = check_unchanged(session, status, err);
+    return status ? status : check_cancelled(err);
+}
+
 static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
     const fq_output_options options = output_options(session);
     fq_output *output = NULL;
@@ -248,13 +283,7 @@ static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *er
         fq_output_open(&output, session->output_path, &session->input, &options, err);
     if (status)
         return status;
-    status = run_on_device(session, fq_output_sink(output), reply, err);
-    if (!status)
-        status = write_companions(session, output, err);
-    if (!status || status == FQ_BAD_INPUT)
-        status = check_unchanged(session, status, err);
-    if (!status)
-        status = check_cancelled(err);
+    status = fill_output(session, output, reply, err);
     if (!status)
         return fq_output_commit(output, err);
     abandon(session, output, status, reply);
@@ -286,6 +315,8 @@ fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *r
         status = fq_session_plan(out, NULL, 0, reply, err);
     if (!status)
         status = choose_output(out, err);
+    if (!status && (!request->dry_run || request->resume))
+        status = fq_resume_describe(&out->asked_for, out, err);
     // A dry run shows its plan first: the caller then asks for this check.
     if (!status && !request->dry_run)
         status = fq_session_check_output(out, err);

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "common.h"
 #include "formats/input.h"
+#include "formats/journal.h"
 #include "lib/run.h"
 
 // What the user asked for. One of quantize and dequantize is set.
@@ -16,6 +17,8 @@ typedef struct fq_request {
     fq_opt_list include_files;
     bool dry_run;
     bool force;
+    bool resume;
+    bool checksum; // quantize only
     bool keep_nonfinite;
     const fq_quantize_options *quantize;
     const fq_dequantize_options *dequantize;
@@ -27,14 +30,20 @@ typedef struct fq_session {
     fq_staging staging;
     fq_input input;
     fq_plan plan;
-    fq_step_counts **counts; // [plan.n_shards][n_steps]; NULL after a dry run
+    fq_journal_run asked_for; // for the journal; of a dry run only with resume
+    fq_step_counts **counts;  // [plan.n_shards][n_steps]; NULL after a dry run
+    bool *finished; // [plan.n_shards]: shards that the journal names; NULL after a dry run
+    const fq_tensor **nonfinite; // [n_nonfinite], found so far; room for every tensor
+    size_t n_nonfinite;
+    size_t n_taken;                             // shards that an interrupted run had finished
+    uint64_t taken_nbytes_in, taken_nbytes_out; // theirs, of plan.bytes_in and plan.bytes_out
     char *output_path;
     char *quantization_config; // convert: JSON text, as in config.json; NULL otherwise
-    const char *device;        // "cpu"; NULL after a dry run
+    const char *device;        // "cpu"; NULL after a dry run, or where all was done before
     char *device_description;  // "AVX-512"
     double seconds;            // of everything
     fq_messages plan_warnings; // of the plan as it stands
-    fq_arena arena;            // owns counts and device_description
+    fq_arena arena;            // owns asked_for, counts, finished, nonfinite, device_description
 } fq_session;
 
 // Carries out a request. Warnings, and faults in the input, go to reply. Zeroed *out before;
@@ -60,7 +69,7 @@ fq_status fq_session_check_faults(fq_reply *reply, fq_error *err);
 fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,
                                 fq_reply *reply, fq_error *err);
 
-// Makes session->plan, in the place of an older one, with the tensors in nonfinite[n] kept.
+// Makes session->plan, which is zeroed, with the tensors in nonfinite[n] kept.
 fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite, size_t n,
                           fq_reply *reply, fq_error *err);
 

@@ -89,6 +89,8 @@ void fq_tally_warn(const fq_session *session, fq_messages *warnings) {
 }
 
 double fq_gb_per_s(const fq_session *session) {
-    const double nbytes = (double)session->plan.bytes_in + (double)session->plan.bytes_out;
-    return session->seconds > 0 ? nbytes / session->seconds / 1e9 : 0;
+    const fq_plan *plan = &session->plan;
+    const uint64_t nbytes =
+        plan->bytes_in - session->taken_nbytes_in + plan->bytes_out - session->taken_nbytes_out;
+    return session->seconds > 0 ? (double)nbytes / session->seconds / 1e9 : 0;
 }

@@ -37,7 +37,7 @@ void fq_tally_session(fq_tally *out, const fq_session *session);
 // Adds what of the figures deserves a warning: NaN codes, and nothing to quantize.
 void fq_tally_warn(const fq_session *session, fq_messages *warnings);
 
-// Bytes read and written per second, in GB/s. The one meaning of the word in fp8q.
+// Bytes that this run read and wrote per second, in GB/s. The one meaning of the word in fp8q.
 double fq_gb_per_s(const fq_session *session);
 
 #endif

@@ -92,6 +92,11 @@ fq_status fq_file_check_unchanged(const fq_source *source, fq_error *err) {
                    file->name);
 }
 
+uint64_t fq_file_mtime_ns(const fq_source *source) {
+    const struct timespec *mtime = &((const file_source *)source)->opened.st_mtim;
+    return (uint64_t)mtime->tv_sec * 1000000000u + (uint64_t)mtime->tv_nsec;
+}
+
 void fq_file_identity(const fq_source *source, dev_t *device, ino_t *inode) {
     const file_source *file = (const file_source *)source;
     *device = file->opened.st_dev;

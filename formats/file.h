@@ -17,6 +17,9 @@ fq_status fq_file_open(fq_source **out, int dir_fd, const char *path, const char
 // got another name, or a new one under its old name, does no harm: the open one is read.
 fq_status fq_file_check_unchanged(const fq_source *source, fq_error *err);
 
+// When an open file source was last changed, as it was opened: nanoseconds since 1970, modulo 2^64.
+uint64_t fq_file_mtime_ns(const fq_source *source);
+
 // Device and inode of an open file source.
 void fq_file_identity(const fq_source *source, dev_t *device, ino_t *inode);
 

@@ -67,3 +67,7 @@ fq_status fq_index_text(char **out, size_t *nbytes, const fq_plan *plan, const f
     *nbytes = text.n;
     return FQ_OK;
 }
+
+const char *fq_output_index_name(const fq_input *input) {
+    return input->index_name ? input->index_name : "model.safetensors.index.json";
+}

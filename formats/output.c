@@ -11,8 +11,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
-#include <sys/statvfs.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *last_component(const char *path) {
@@ -48,6 +48,8 @@ fq_status fq_output_default_path(char **out, const fq_input *input, const char *
 static void output_free(fq_output *output) {
     if (output->partial_fd >= 0)
         close(output->partial_fd); // gives the lock back
+    fq_output_journal_finish(output);
+    free(output->names);
     if (output->parent_fd >= 0)
         close(output->parent_fd);
     free(output->partial);
@@ -102,34 +104,10 @@ static fq_status open_parent(fq_output *output, fq_error *err) {
     return fq_fail_errno(err, errno_value, "%s: its folder cannot be opened", output->path);
 }
 
-static fq_status fail_in_use(const fq_output *output, fq_error *err) {
-    return fq_fail(err, FQ_USAGE,
-                   "%s: %s is being written by another run; wait for it, or name another output "
-                   "with -o",
-                   output->path, output->partial);
-}
-
-// Locks an open OUTPUT.partial against other runs. The lock ends with the process, however it ends.
-// File systems that cannot lock folders (some of the network) go without: making OUTPUT.partial is
-// exclusive on its own, save for two runs with force at the same moment.
-static fq_status lock(const fq_output *output, int fd, fq_error *err) {
-    struct stat locked, named;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return fail_in_use(output, err);
-    const bool is_there =
-        fstat(fd, &locked) == 0 &&
-        fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!is_there && errno != ENOENT)
-        return fq_fail_errno(err, errno, "%s: cannot be examined", output->partial);
-    // Another run may have discarded or renamed what fd was opened as.
-    if (!is_there || locked.st_dev != named.st_dev || locked.st_ino != named.st_ino)
-        return fail_in_use(output, err);
-    return FQ_OK;
-}
-
 // Removes the OUTPUT.partial of a run that has ended, or only finds out whether that can be done.
 static fq_status discard_partial(const fq_output *output, bool examine_only, fq_error *err) {
     fq_status status = FQ_OK;
+    bool is_locked;
     const int fd = fq_retry_openat(output->parent_fd, output->partial_name,
                                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
     if (fd < 0 && errno == ENOENT)
@@ -137,77 +115,12 @@ static fq_status discard_partial(const fq_output *output, bool examine_only, fq_
     if (fd < 0 && errno != ELOOP) // a link is removed, not followed
         return fq_fail_errno(err, errno, "%s: cannot be opened", output->partial);
     if (fd >= 0)
-        status = lock(output, fd, err);
+        status = fq_output_lock(&is_locked, output, fd, output->partial_name, err);
     if (status == FQ_OK && !examine_only)
         status = fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err);
     if (fd >= 0)
         close(fd);
     return status;
-}
-
-enum { STAT_BLOCK_NBYTES = 512 }; // of st_blocks, by stat(2)
-
-static fq_status add_nbytes(void *sum, fq_tree_event event, const fq_tree_entry *entry, bool *skip,
-                            fq_error *err) {
-    (void)skip;
-    (void)err;
-    if (event == FQ_TREE_OTHER)
-        *(uint64_t *)sum += (uint64_t)entry->stat->st_blocks * STAT_BLOCK_NBYTES;
-    return FQ_OK;
-}
-
-// Bytes on disk of the OUTPUT.partial that force will discard; 0 where that cannot be found out.
-static uint64_t discarded_nbytes(const fq_output *output) {
-    struct stat st;
-    fq_error ignored = {0};
-    uint64_t sum = 0;
-    if (!output->force ||
-        fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return 0;
-    if (!S_ISDIR(st.st_mode))
-        return (uint64_t)st.st_blocks * STAT_BLOCK_NBYTES;
-    const int fd = fq_retry_openat(output->parent_fd, output->partial_name,
-                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    if (fd < 0)
-        return 0;
-    fq_tree_walk(fd, output->partial, add_nbytes, &sum, &ignored);
-    close(fd);
-    return sum;
-}
-
-static void add_saturated(uint64_t *sum, uint64_t nbytes) {
-    if (__builtin_add_overflow(*sum, nbytes, sum))
-        *sum = UINT64_MAX;
-}
-
-// Tensor data and all that goes along. The headers of the output and its index name the same
-// tensors as the headers of the input, so that each of the two is taken to be as long as those.
-static uint64_t needed_nbytes_of(const fq_input *input, uint64_t data_nbytes) {
-    uint64_t sum = data_nbytes;
-    for (size_t i = 0; i < input->checkpoint.n_shards; i++)
-        add_saturated(&sum, 2 * input->checkpoint.shards[i].data_start);
-    for (size_t i = 0; i < input->n_side_files; i++) {
-        if (input->side_files[i].kind == FQ_SIDE_COPY ||
-            input->side_files[i].kind == FQ_SIDE_CONFIG)
-            add_saturated(&sum, input->side_files[i].nbytes);
-    }
-    return sum;
-}
-
-static fq_status check_room(const fq_output *output, fq_error *err) {
-    struct statvfs fs;
-    while (fstatvfs(output->parent_fd, &fs) != 0) {
-        if (errno != EINTR)
-            return fq_fail_errno(err, errno, "%s: its file system cannot be examined",
-                                 output->path);
-    }
-    const uint64_t free_nbytes = (uint64_t)fs.f_bavail * fs.f_frsize + discarded_nbytes(output);
-    if (fs.f_blocks == 0 || output->needed_nbytes <= free_nbytes) // 0: it does not say
-        return FQ_OK;
-    return fq_fail(err, FQ_IO,
-                   "%s: needs about %" PRIu64 " bytes, but only %" PRIu64
-                   " are free there; make room, or name another output with -o",
-                   output->path, output->needed_nbytes, free_nbytes);
 }
 
 // Makes the folder and opens it. Returns -1 with errno set, and nothing is left.
@@ -234,16 +147,29 @@ static fq_status fail_create(const fq_output *output, fq_error *err) {
 
 static fq_status make_partial(fq_output *output, fq_error *err) {
     const int dir_fd = output->parent_fd;
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    bool is_locked;
     output->partial_fd = output->is_folder
                              ? make_folder(dir_fd, output->partial_name)
                              : fq_retry_openat(dir_fd, output->partial_name, flags, 0666);
     if (output->partial_fd < 0)
-        return errno == EEXIST ? fail_in_use(output, err) : fail_create(output, err);
-    const fq_status status = lock(output, output->partial_fd, err);
-    if (status != FQ_OK && status != FQ_USAGE) // not another run's: nobody else would remove it
+        return errno == EEXIST ? fq_output_fail_in_use(output, err) : fail_create(output, err);
+    const fq_status status =
+        fq_output_lock(&is_locked, output, output->partial_fd, output->partial_name, err);
+    if (status == FQ_IO) // not taken by another run: nobody else would remove it
         unlinkat(dir_fd, output->partial_name, output->is_folder ? AT_REMOVEDIR : 0);
     return status;
+}
+
+// Other users must not foresee the names of temporary files, and two runs must not share one.
+static void make_token(fq_output *output) {
+    uint64_t random;
+    struct timespec now;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        random = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16;
+    }
+    snprintf(output->token, sizeof output->token, "%0*" PRIx64, FQ_OUTPUT_TOKEN_NBYTES, random);
 }
 
 // An output whose place was found to be free and large enough; nothing is made yet.
@@ -255,19 +181,38 @@ static fq_status prepare(fq_output **out, const char *path, const fq_input *inpu
     output->parent_fd = output->partial_fd = -1;
     output->is_folder = input->checkpoint.is_folder;
     output->force = options->force;
-    output->needed_nbytes = needed_nbytes_of(input, options->needed_nbytes);
+    output->needed_nbytes = fq_output_needed_nbytes(input, options->needed_nbytes);
+    make_token(output);
     fq_output_init_sink(output);
     fq_status status = set_paths(output, path, err);
     if (status == FQ_OK)
+        status = fq_output_journal_init(output, err);
+    if (status == FQ_OK)
         status = open_parent(output, err);
+    if (status == FQ_OK && options->resume)
+        status = fq_output_find_run(output, input, options, err);
     if (status == FQ_OK)
         status = fq_output_check(output, input, err);
-    if (status == FQ_OK)
-        status = check_room(output, err);
+    if (status == FQ_OK && !output->is_published)
+        status = fq_output_check_room(output, err);
     if (status == FQ_OK)
         *out = output;
     else
         output_free(output);
+    return status;
+}
+
+// Makes OUTPUT.partial, and before it the journal.
+static fq_status make(fq_output *output, const fq_journal_run *run, fq_error *err) {
+    fq_status status = fq_output_journal_take(output, err);
+    if (status == FQ_OK && output->force)
+        status = discard_partial(output, false, err);
+    if (status == FQ_OK)
+        status = fq_output_journal_begin(output, run, err);
+    if (status == FQ_OK)
+        status = make_partial(output, err);
+    if (status != FQ_OK)
+        fq_output_journal_remove(output);
     return status;
 }
 
@@ -277,14 +222,24 @@ fq_status fq_output_open(fq_output **out, const char *path, const fq_input *inpu
     fq_status status = prepare(&output, path, input, options, err);
     if (status != FQ_OK)
         return status;
-    if (output->force)
-        status = discard_partial(output, false, err);
-    if (status == FQ_OK)
-        status = make_partial(output, err);
+    if (fq_output_found(output))
+        fq_output_journal_go_on(output);
+    else
+        status = make(output, options->run, err);
     if (status == FQ_OK)
         *out = output;
     else
         output_free(output);
+    return status;
+}
+
+// What making OUTPUT.partial would say.
+static fq_status examine_place(const fq_output *output, fq_error *err) {
+    fq_status status = fq_output_journal_examine(output, err);
+    if (status == FQ_OK && output->force)
+        status = discard_partial(output, true, err);
+    if (status == FQ_OK && faccessat(output->parent_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        status = fail_create(output, err);
     return status;
 }
 
@@ -294,10 +249,8 @@ fq_status fq_output_examine(const char *path, const fq_input *input,
     fq_status status = prepare(&output, path, input, options, err);
     if (status != FQ_OK)
         return status;
-    if (output->force)
-        status = discard_partial(output, true, err);
-    if (status == FQ_OK && faccessat(output->parent_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
-        status = fail_create(output, err);
+    if (!fq_output_found(output))
+        status = examine_place(output, err);
     output_free(output);
     return status;
 }
@@ -349,8 +302,8 @@ static int swap(const fq_output *output) {
 
 static fq_status fail_commit(const fq_output *output, int errno_value, const char *what,
                              fq_error *err) {
-    return fq_fail(err, FQ_IO, "%s: %s: %s; the finished files stay in %s", output->path, what,
-                   strerror(errno_value), output->partial);
+    return fq_fail(err, FQ_IO, "%s: %s: %s; the finished files stay in %s: go on with --resume",
+                   output->path, what, strerror(errno_value), output->partial);
 }
 
 // Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
@@ -378,25 +331,48 @@ static fq_status publish(const fq_output *output, bool *replaced, fq_error *err)
     return fail_commit(output, errno_value, "its new name cannot be made durable", err);
 }
 
+// From here on a run with resume finds out whether OUTPUT got its name.
+static void note_complete(fq_output *output) {
+    fq_json_text line = {0};
+    const fq_journal_place new = fq_output_place(output, output->partial_name);
+    const fq_journal_place old = fq_output_place(output, output->name);
+    fq_journal_put_complete(&line, &new, &old);
+    fq_output_journal_add(output, &line);
+    fq_json_text_free(&line);
+}
+
+// A run that was killed may have left the old OUTPUT in the place of OUTPUT.partial.
+static bool is_old_left(const fq_output *output) {
+    const fq_journal_place there = fq_output_place(output, output->partial_name);
+    return fq_journal_place_equal(&there, &output->journal.found.replaced);
+}
+
 fq_status fq_output_commit(fq_output *output, fq_error *err) {
-    bool replaced;
+    bool replaced = false;
     fq_error removal = {0};
-    fq_status status = publish(output, &replaced, err);
+    fq_status status = FQ_OK;
+    if (output->is_published) {
+        replaced = is_old_left(output);
+    } else {
+        note_complete(output);
+        status = publish(output, &replaced, err);
+    }
     if (status == FQ_OK && replaced &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal) != FQ_OK)
         status = fq_fail(err, removal.status,
                          "%s: is complete, but the old one could not be removed; %s", output->path,
                          removal.text);
+    if (status == FQ_OK)
+        fq_output_journal_remove(output);
     output_free(output);
     return status;
 }
 
-size_t fq_output_abandon(fq_output *output, bool keep_shards, fq_error *err) {
+void fq_output_abandon(fq_output *output, bool keep, fq_error *err) {
     if (!output)
-        return 0;
-    const size_t n_kept = keep_shards ? __atomic_load_n(&output->n_finished, __ATOMIC_RELAXED) : 0;
-    if (n_kept == 0)
-        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err);
+        return;
+    if (!keep && !output->is_published &&
+        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err) == FQ_OK)
+        fq_output_journal_remove(output);
     output_free(output);
-    return n_kept;
 }

@@ -88,7 +88,7 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
     return shard ? fail_shard(c, shard, entry->path, err) : FQ_OK;
 }
 
-// Looks at everything in a folder that force will remove.
+// Looks at everything in a folder that will be removed, or gone on with.
 static fq_status check_contents(checker *c, const char *name, fq_error *err) {
     const int fd = fq_retry_openat(c->output->parent_fd, name,
                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
@@ -170,13 +170,14 @@ static fq_status check_partial(checker *c, fq_error *err) {
     if (fstatat(output->parent_fd, output->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? FQ_OK
                                : fq_fail_errno(err, errno, "%s: cannot be created", c->place);
-    if (output->force) {
+    if (output->force || fq_output_found(output)) {
         status = check_movable(c, output->partial_name, &st, err);
         return status == FQ_OK ? check_contents(c, output->partial_name, err) : status;
     }
     return fq_fail(err, FQ_USAGE,
-                   "%s: %s is there, of a run that was interrupted or is still going on; "
-                   "remove it, pass --force to discard it, or name another output with -o",
+                   "%s: %s is there, of a run that was interrupted or is still going on; pass "
+                   "--resume to go on with it or --force to discard it, or name another output "
+                   "with -o",
                    output->path, output->partial);
 }
 
@@ -232,9 +233,9 @@ fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_err
     status = check_parent(&c, err);
     if (status == FQ_OK)
         status = check_target(&c, output->name, err);
-    if (status == FQ_OK)
+    if (status == FQ_OK && !output->is_published)
         status = check_absent_or_force(&c, err);
-    if (status == FQ_OK && output->force)
+    if (status == FQ_OK && output->force && !output->is_published)
         status = check_contents(&c, output->name, err);
     if (status == FQ_OK)
         status = check_partial(&c, err);

@@ -1,6 +1,7 @@
 // One file of an output: written under a temporary name, made durable, then renamed.
 #include "output_parts.h"
 
+#include "lib/names.h"
 #include "retry.h"
 
 #include <errno.h>
@@ -16,6 +17,8 @@
 // shard then takes the disk's time once, where write and a final fsync take it one after the other.
 enum { WRITE_BACK_NBYTES = 8 << 20 };
 
+static const char temporary_prefix[] = ".fp8q-", temporary_suffix[] = ".tmp";
+
 static fq_status fail_write(const fq_output_file *file, int errno_value, const char *what,
                             fq_error *err) {
     if (errno_value != ENOSPC && errno_value != EDQUOT)
@@ -24,8 +27,8 @@ static fq_status fail_write(const fq_output_file *file, int errno_value, const c
                    what, strerror(errno_value), file->output->needed_nbytes);
 }
 
-// Opens the folder that path lies in, making it where it is missing. Returns -1 with errno set.
-static int open_folder_of(int root_fd, const char *path) {
+// Opens the folder that path lies in, with make where it is missing too. Returns -1 with errno set.
+static int open_folder_of(int root_fd, const char *path, bool make) {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = fq_retry_openat(root_fd, ".", flags, 0);
     const char *slash;
@@ -34,13 +37,34 @@ static int open_folder_of(int root_fd, const char *path) {
         int next = -1;
         if ((size_t)snprintf(name, sizeof name, "%.*s", (int)(slash - part), part) >= sizeof name)
             errno = ENAMETOOLONG;
-        else if (mkdirat(fd, name, 0777) == 0 ? fq_retry_fsync(fd) == 0 : errno == EEXIST)
+        else if (!make ||
+                 (mkdirat(fd, name, 0777) == 0 ? fq_retry_fsync(fd) == 0 : errno == EEXIST))
             next = fq_retry_openat(fd, name, flags, 0);
         const int errno_value = errno;
         close(fd);
         errno = errno_value;
         fd = next;
     }
+    return fd;
+}
+
+bool fq_output_is_temporary(const char *name) {
+    return strncmp(name, temporary_prefix, sizeof temporary_prefix - 1) == 0 &&
+           fq_has_suffix(name, temporary_suffix);
+}
+
+int fq_output_open_file(const fq_output *output, const char *path) {
+    if (!output->is_folder)
+        return fcntl(output->partial_fd, F_DUPFD_CLOEXEC, 0);
+    const int dir_fd = open_folder_of(output->partial_fd, path, false);
+    if (dir_fd < 0)
+        return -1;
+    const char *slash = strrchr(path, '/');
+    const int fd = fq_retry_openat(dir_fd, slash ? slash + 1 : path,
+                                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0);
+    const int errno_value = errno;
+    close(dir_fd);
+    errno = errno_value;
     return fd;
 }
 
@@ -63,9 +87,10 @@ fq_status fq_output_file_create(fq_output_file *out, fq_output *output, const ch
     }
     if (output->is_folder) {
         out->name = strrchr(out->path, '/') + 1;
-        snprintf(out->temporary, sizeof out->temporary, ".fp8q-%zu.tmp",
-                 __atomic_fetch_add(&output->n_temporaries, 1, __ATOMIC_RELAXED));
-        out->dir_fd = open_folder_of(output->partial_fd, path);
+        snprintf(out->temporary, sizeof out->temporary, "%s%s-%zu%s", temporary_prefix,
+                 output->token, __atomic_fetch_add(&output->n_temporaries, 1, __ATOMIC_RELAXED),
+                 temporary_suffix);
+        out->dir_fd = open_folder_of(output->partial_fd, path, true);
         if (out->dir_fd >= 0)
             out->fd = fq_retry_openat(out->dir_fd, out->temporary,
                                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -108,16 +133,31 @@ fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void
     return FQ_OK;
 }
 
+// The temporary name still stands for what was written. Nobody else knows it, so another thing
+// there is no accident.
+static bool is_itself(const fq_output_file *file) {
+    struct stat written, named;
+    return file->dir_fd < 0 ||
+           (fstat(file->fd, &written) == 0 &&
+            fstatat(file->dir_fd, file->temporary, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            written.st_dev == named.st_dev && written.st_ino == named.st_ino);
+}
+
 fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
     // A failed fsync is final: what it could not write is not in the cache any more.
-    if (fq_retry_fsync(file->fd) != 0) {
-        const fq_status status = fail_write(file, errno, "cannot be made durable", err);
+    fq_status status = FQ_OK;
+    if (fq_retry_fsync(file->fd) != 0)
+        status = fail_write(file, errno, "cannot be made durable", err);
+    else if (!is_itself(file))
+        status =
+            fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
+                    file->path);
+    if (status != FQ_OK) {
         fq_output_file_drop(file);
         return status;
     }
     const int fd = file->fd;
     file->fd = -1;
-    fq_status status = FQ_OK;
     if (close(fd) != 0 && errno != EINTR) // interrupted, it is closed all the same
         status = fail_write(file, errno, "cannot be closed", err);
     else if (file->dir_fd >= 0 &&

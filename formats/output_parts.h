@@ -1,10 +1,25 @@
-// What the parts of an output share: its places on disk, and one file in it.
+// What the parts of an output share: its places on disk, its journal, and one file in it.
 #ifndef FQ_FORMATS_OUTPUT_PARTS_H
 #define FQ_FORMATS_OUTPUT_PARTS_H
 
 #include "output.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
+
+// OUTPUT.partial.journal: there before OUTPUT.partial is, and until OUTPUT has its name.
+typedef struct fq_output_journal {
+    char *path;       // owned
+    const char *name; // in parent_fd
+    int fd;           // holds the lock; -1 if there is none
+    bool is_held;     // is this run's own, to be removed by it
+    fq_journal found; // what an interrupted run left
+    pthread_mutex_t mutex;
+    uint64_t nbytes; // under mutex: of the lines that hold together
+    bool is_stopped; // under mutex: a line could not be added, and no other will be
+} fq_output_journal;
+
+enum { FQ_OUTPUT_TOKEN_NBYTES = 16 };
 
 struct fq_output {
     fq_sink sink;             // first: the two are cast into each other
@@ -16,11 +31,77 @@ struct fq_output {
     int partial_fd; // holds the lock
     bool is_folder;
     bool force;
+    bool is_resumed;        // OUTPUT.partial is an interrupted run's, and is gone on with
+    bool is_published;      // OUTPUT is the one that a killed run had completed
     uint64_t needed_nbytes; // in all, an estimate: see needed_nbytes_of
-    size_t n_temporaries;   // made so far, counted atomically: each has a number of its own
-    size_t n_finished;      // shards, counted atomically
-    int drop_errno;         // why a temporary could not be removed, set atomically; 0: all were
+    char token[FQ_OUTPUT_TOKEN_NBYTES + 1]; // random, in the names of temporary files
+    size_t n_temporaries; // made so far, counted atomically: each has a number of its own
+    fq_output_journal journal;
+    const char **names; // [n_names], sorted: what an interrupted run may have written; borrowed
+    size_t n_names;     // strings, owned list
+    int drop_errno;     // why a temporary could not be removed, set atomically; 0: all were
 };
+
+// ---- The place in the parent folder
+
+// Needed and free bytes, with what will be discarded or is there already. FQ_IO.
+fq_status fq_output_check_room(const fq_output *output, fq_error *err);
+
+// Bytes that an output takes in all, data_nbytes of them tensor data.
+uint64_t fq_output_needed_nbytes(const fq_input *input, uint64_t data_nbytes);
+
+// FQ_USAGE: another run is at work there.
+fq_status fq_output_fail_in_use(const fq_output *output, fq_error *err);
+
+// Locks an open file or folder of that name against other runs; the lock ends with the process,
+// however it ends. FQ_USAGE if another run has it, or has taken it away meanwhile. Where the file
+// system knows no locks, *is_locked is false and all else is well.
+fq_status fq_output_lock(bool *is_locked, const fq_output *output, int fd, const char *name,
+                         fq_error *err);
+
+// What is at that name in the parent, links not followed. All 0 if there is nothing.
+fq_journal_place fq_output_place(const fq_output *output, const char *name);
+
+// Why an open file may have been put there by someone else; NULL if nothing says so.
+const char *fq_output_strange_file(int fd);
+
+// ---- The journal
+
+// Sets path and name. After any outcome fq_output_journal_finish it, which leaves the file alone.
+fq_status fq_output_journal_init(fq_output *output, fq_error *err);
+void fq_output_journal_finish(fq_output *output);
+
+// Opens, locks and reads the journal of an interrupted run, if there is one. FQ_USAGE if it cannot
+// be trusted or locked.
+fq_status fq_output_journal_find(fq_output *output, fq_error *err);
+
+// Forgets what was found; the lock is given back.
+void fq_output_journal_forget(fq_output *output);
+
+// Goes on with what was found: what is torn at its end is cut off.
+void fq_output_journal_go_on(fq_output *output);
+
+// For a new run: finds out whether the place is free, or takes it and locks it. FQ_USAGE if there
+// is something else than a journal, without force, or one in use.
+fq_status fq_output_journal_examine(const fq_output *output, fq_error *err);
+fq_status fq_output_journal_take(fq_output *output, fq_error *err);
+
+// Writes the first line, durably, over what was there.
+fq_status fq_output_journal_begin(fq_output *output, const fq_journal_run *run, fq_error *err);
+
+// Adds a line, durably. False if that failed, now or earlier: the journal then ends with the lines
+// that it had, and the run goes on without. Any number of threads may add.
+bool fq_output_journal_add(fq_output *output, const fq_json_text *line);
+
+// Removes the journal, if it is this run's.
+void fq_output_journal_remove(fq_output *output);
+
+// ---- Going on
+
+// Looks for an interrupted run of the same kind; is_resumed or is_published says what was found.
+// FQ_USAGE if OUTPUT.partial is there and is not such a run's, or holds what that did not write.
+fq_status fq_output_find_run(fq_output *output, const fq_input *input,
+                             const fq_output_options *options, fq_error *err);
 
 // Refuses an OUTPUT, or an OUTPUT.partial, that is in the way or is the input, and side files that
 // cannot be read. Both exist only as places in parent_fd so far. FQ_USAGE or FQ_IO.
@@ -33,11 +114,17 @@ typedef struct fq_output_file {
     char *path;         // in OUTPUT.partial, for messages; owned
     const char *name;   // its final name in dir_fd: the end of path
     int dir_fd;         // of the folder that it lies in; -1 for a lone file
-    char temporary[32]; // its name until it is finished
+    char temporary[64]; // its name until it is finished
     int fd;
     size_t n_unsynced; // bytes, counted atomically, written since the kernel was last told to write
                        // them out
 } fq_output_file;
+
+// True if a name, without folders, is one of those that files bear until they are finished.
+bool fq_output_is_temporary(const char *name);
+
+// Opens the finished file of that path for reading (ignored for a lone file). -1 with errno set.
+int fq_output_open_file(const fq_output *output, const char *path);
 
 // Creates the file of that path in the output folder (ignored for a lone file), and the sub-folders
 // on the way, with mode less the umask. FQ_IO; nothing is left to drop then.

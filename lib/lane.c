@@ -70,17 +70,14 @@ static fq_status store(const fq_lane *lane, fq_sink *sink, fq_sink_file *file, f
     const uint64_t matrix_cols = band->step->source_matrix.cols;
     const size_t size = fq_dtype_size(target->dtype);
     const bool whole = band->cols == matrix_cols;
-    const uint64_t n_runs = whole ? 1 : band->rows;
-    const size_t run_nbytes = (whole ? band->rows * band->cols : band->cols) * size;
     const uint64_t first = band->step->target_element0 + band->row0 * matrix_cols + band->col0;
-    for (uint64_t i = 0; i < n_runs; i++) {
-        const uint64_t offset = target->offset + (first + i * matrix_cols) * size;
-        const fq_status status =
-            sink->write(file, offset, lane->out + i * run_nbytes, run_nbytes, err);
-        if (status)
-            return status;
-    }
-    return FQ_OK;
+    const fq_sink_rows rows = {
+        .offset = target->offset + first * size,
+        .stride = matrix_cols * size,
+        .n_rows = whole ? 1 : band->rows,
+        .row_nbytes = (whole ? band->rows * band->cols : band->cols) * size,
+    };
+    return sink->write(file, &rows, lane->out, err);
 }
 
 static fq_status copy(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
@@ -90,7 +87,8 @@ static fq_status copy(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error
     const fq_status status = fetch(lane, err);
     if (status)
         return status;
-    return sink->write(file, band->step->target->offset + band->byte0, lane->in, band->nbytes, err);
+    const fq_sink_rows run = fq_sink_run(band->step->target->offset + band->byte0, band->nbytes);
+    return sink->write(file, &run, lane->in, err);
 }
 
 static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {

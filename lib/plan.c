@@ -1,4 +1,4 @@
-// Plans compared and freed; plan_quantize.c and plan_dequantize.c make them.
+// Plans measured, compared and freed; plan_quantize.c and plan_dequantize.c make them.
 #include "plan.h"
 
 #include <string.h>
@@ -45,6 +45,18 @@ uint64_t fq_plan_arithmetic_nbytes(const fq_plan *plan) {
         }
     }
     return nbytes;
+}
+
+uint64_t fq_plan_shard_nbytes_in(const fq_plan_shard *shard) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < shard->n_steps; i++) {
+        const fq_step *step = &shard->steps[i];
+        const fq_matrix *matrix = &step->source_matrix;
+        sum += step->action == FQ_COPY
+                   ? step->source->nbytes
+                   : matrix->rows * matrix->cols * fq_dtype_size(step->source->dtype);
+    }
+    return sum;
 }
 
 void fq_plan_free(fq_plan *plan) {

@@ -49,7 +49,7 @@ typedef struct fq_plan_shard {
 typedef struct fq_plan {
     fq_arena arena; // owns everything below
     const fq_checkpoint *checkpoint;
-    fq_plan_shard *shards; // [n_shards], one per source shard that keeps a tensor
+    fq_plan_shard *shards; // [n_shards], one per source shard that keeps a tensor, sorted by name
     size_t n_shards;
     uint64_t bytes_in;    // of tensor data that will be read
     uint64_t bytes_out;   // of tensor data that will be written
@@ -92,6 +92,9 @@ fq_status fq_plan_dequantize(fq_plan *out, const fq_checkpoint *checkpoint, cons
 
 // Bytes that are read and written by quantizing and casting back, not by copying.
 uint64_t fq_plan_arithmetic_nbytes(const fq_plan *plan);
+
+// Bytes of tensor data that the steps of a shard read, scales aside.
+uint64_t fq_plan_shard_nbytes_in(const fq_plan_shard *shard);
 
 // True if both plans, of the same checkpoint, make the same file of these shards.
 bool fq_plan_shard_equal(const fq_plan_shard *a, const fq_plan_shard *b);

@@ -116,13 +116,6 @@ static fq_status lay_out(fq_plan_shard *out, fq_plan *plan, fq_shard_draft *draf
     return FQ_OK;
 }
 
-static void add_bytes_in(fq_plan *plan, const fq_step *step) {
-    const fq_matrix *matrix = &step->source_matrix;
-    plan->bytes_in += step->action == FQ_COPY
-                          ? step->source->nbytes
-                          : matrix->rows * matrix->cols * fq_dtype_size(step->source->dtype);
-}
-
 fq_status fq_shard_draft_finish(fq_shard_draft *draft, fq_plan *plan, const char *shard_name,
                                 fq_metadata *metadata, size_t n_metadata, fq_error *err) {
     fq_plan_shard shard = {
@@ -140,12 +133,12 @@ fq_status fq_shard_draft_finish(fq_shard_draft *draft, fq_plan *plan, const char
         step->target = &shard.layout.tensors[place_of[from->target]];
         if (from->target_scale != FQ_NO_TARGET)
             step->target_scale = &shard.layout.tensors[place_of[from->target_scale]];
-        add_bytes_in(plan, step);
     }
     free(place_of);
     draft->n_targets = draft->n_steps = 0;
     if (status)
         return status;
+    plan->bytes_in += fq_plan_shard_nbytes_in(&shard);
     plan->bytes_out += shard.layout.data_nbytes;
     plan->shards[plan->n_shards++] = shard;
     return FQ_OK;

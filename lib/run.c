@@ -124,13 +124,17 @@ static fq_status end_shard(run_state *run, fq_sink_file *file, size_t index, boo
         run->sink->abort(file);
         return FQ_OK;
     }
-    const fq_status status = run->sink->commit(file, err);
-    if (!status) {
-        pthread_mutex_lock(&run->lock);
-        run->result->done[index] = true;
-        pthread_mutex_unlock(&run->lock);
-    }
-    return status;
+    fq_sink_digest digest;
+    const fq_status status = run->sink->commit(file, &digest, err);
+    if (status)
+        return status;
+    pthread_mutex_lock(&run->lock);
+    run->result->done[index] = true;
+    pthread_mutex_unlock(&run->lock);
+    const fq_run_options *options = run->options;
+    if (options->committed)
+        options->committed(options->committed_context, index, &digest, run->result->counts[index]);
+    return FQ_OK;
 }
 
 static fq_status carry_out_band(void *context, uint32_t worker, fq_error *err) {

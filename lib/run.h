@@ -26,15 +26,22 @@ typedef struct fq_step_counts {
 // Adds what more holds to sum, the place of the first non-finite element aside.
 void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more);
 
+// Told of every shard that was committed, by the lane that ended it; several lanes may do so at
+// once. counts: [n_steps] of the shard, final.
+typedef void fq_run_listener(void *context, size_t shard, const fq_sink_digest *digest,
+                             const fq_step_counts *counts);
+
 typedef struct fq_run_options {
     const fq_backend *backend;
-    fq_device *device;     // opened with n_lanes and band_elements
-    uint32_t n_lanes;      // at least 1: threads that read, compute and write side by side
-    size_t band_elements;  // of the largest band, FQ_MIN_BAND_ELEMENTS at least
-    bool keep_nonfinite;   // go on where a tensor to be quantized holds NaN or Inf
-    const bool *skip;      // [plan->n_shards]: shards that need no work, or NULL
-    fq_progress *progress; // or NULL
-    const int *cancelled;  // read atomically: the run stops soon after it is not 0; or NULL
+    fq_device *device;          // opened with n_lanes and band_elements
+    uint32_t n_lanes;           // at least 1: threads that read, compute and write side by side
+    size_t band_elements;       // of the largest band, FQ_MIN_BAND_ELEMENTS at least
+    bool keep_nonfinite;        // go on where a tensor to be quantized holds NaN or Inf
+    const bool *skip;           // [plan->n_shards]: shards that need no work, or NULL
+    fq_progress *progress;      // or NULL
+    const int *cancelled;       // read atomically: the run stops soon after it is not 0; or NULL
+    fq_run_listener *committed; // or NULL
+    void *committed_context;
 } fq_run_options;
 
 typedef struct fq_run_result {

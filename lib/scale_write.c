@@ -15,10 +15,15 @@ typedef struct scale_writer {
     size_t scratch_nbytes;
 } scale_writer;
 
+static fq_status write_bytes(const scale_writer *w, uint64_t byte, const void *data,
+                             uint64_t nbytes, fq_error *err) {
+    const fq_sink_rows run = fq_sink_run(w->tensor_offset + byte, nbytes);
+    return w->sink->write(w->file, &run, data, err);
+}
+
 static fq_status write_f32_run(const scale_writer *w, uint64_t element, const float *scales,
                                uint64_t n, fq_error *err) {
-    return w->sink->write(w->file, w->tensor_offset + element * sizeof *scales, scales,
-                          n * sizeof *scales, err);
+    return write_bytes(w, element * sizeof *scales, scales, n * sizeof *scales, err);
 }
 
 static fq_status write_e8m0_run(const scale_writer *w, uint64_t element, const float *scales,
@@ -28,8 +33,7 @@ static fq_status write_e8m0_run(const scale_writer *w, uint64_t element, const f
         const size_t part = left < w->scratch_nbytes ? (size_t)left : w->scratch_nbytes;
         for (size_t i = 0; i < part; i++)
             w->scratch[i] = fq_e8m0_of_f32_up(scales[done + i]);
-        const fq_status status =
-            w->sink->write(w->file, w->tensor_offset + element + done, w->scratch, part, err);
+        const fq_status status = write_bytes(w, element + done, w->scratch, part, err);
         if (status)
             return status;
         done += part;
@@ -77,14 +81,14 @@ static fq_status write_packed_row(const scale_writer *w, uint64_t k, fq_error *e
     uint32_t *words = (uint32_t *)(void *)w->scratch;
     const size_t capacity = w->scratch_nbytes / sizeof *words;
     for (uint64_t row = window->row0; row < end;) {
-        const uint64_t offset = w->tensor_offset + (packed_row * stride + row) * sizeof *words;
+        const uint64_t byte = (packed_row * stride + row) * sizeof *words;
         size_t n = 0;
         for (; n < capacity && row < end; n++, row++) {
             const uint64_t grid_row = (row - window->row0) / window->block.rows;
             words[n] =
                 row < window->weight_rows ? packed_word(w, grid_row, k * FQ_PACKED_EXPONENTS) : 0;
         }
-        const fq_status status = w->sink->write(w->file, offset, words, n * sizeof *words, err);
+        const fq_status status = write_bytes(w, byte, words, n * sizeof *words, err);
         if (status)
             return status;
     }

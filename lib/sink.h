@@ -5,8 +5,31 @@
 #include "error.h"
 #include "tensor.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
 typedef struct fq_sink fq_sink;
 typedef struct fq_sink_file fq_sink_file;
+
+// Where a write goes: rows of equal length at equal distances. Any run of bytes is one row.
+typedef struct fq_sink_rows {
+    uint64_t offset;     // of the first row, from the start of the shard's data
+    uint64_t stride;     // from the start of a row to that of the next
+    uint64_t n_rows;     // at least 1
+    uint64_t row_nbytes; // stride at most, if there are several
+} fq_sink_rows;
+
+// One row.
+static inline fq_sink_rows fq_sink_run(uint64_t offset, uint64_t nbytes) {
+    const fq_sink_rows rows = {offset, nbytes, 1, nbytes};
+    return rows;
+}
+
+// What a committed file is as a whole, header and all.
+typedef struct fq_sink_digest {
+    uint64_t nbytes;
+    uint32_t crc32; // of RFC 1952
+} fq_sink_digest;
 
 // An implementation embeds this as its first member. Several files may be open at once, and any
 // number of threads may write to one; a file's commit or abort comes after its last write returned.
@@ -16,13 +39,13 @@ struct fq_sink {
     // On error nothing is left to abort.
     fq_status (*begin)(fq_sink *sink, fq_sink_file **out, const fq_shard *layout, fq_error *err);
 
-    // Stores nbytes at offset, counted from the start of the shard's data. Every byte of the data
-    // is written exactly once.
-    fq_status (*write)(fq_sink_file *file, uint64_t offset, const void *data, size_t nbytes,
+    // Stores the rows, which lie one behind the other in data. Every byte of the shard's data is
+    // written exactly once.
+    fq_status (*write)(fq_sink_file *file, const fq_sink_rows *rows, const void *data,
                        fq_error *err);
 
     // Makes the shard durable and gives it its final name. Ends the file in any case.
-    fq_status (*commit)(fq_sink_file *file, fq_error *err);
+    fq_status (*commit)(fq_sink_file *file, fq_sink_digest *out, fq_error *err);
 
     // Drops the shard without a trace. Ends the file.
     void (*abort)(fq_sink_file *file);

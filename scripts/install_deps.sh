@@ -13,6 +13,9 @@ needed() {
 build-essential: make --version && echo '#include <cstdio>' | c++ -x c++ -c -o /dev/null -
 cmake: cmake --version
 libcjson-dev: echo '#include <cjson/cJSON.h>' | cc -E -
+libdeflate-dev: echo '#include <libdeflate.h>' | cc -E -
+libxxhash-dev: echo '#include <xxhash.h>' | cc -E -
+zlib1g-dev: echo '#include <zlib.h>' | cc -E -
 python3: python3 --version
 LIST
     [ "${1-}" = ci ] || return 0
@@ -38,9 +41,9 @@ done)
 if ! command -v apt-get >/dev/null 2>&1; then
     cat >&2 <<EOM
 Please install these first (Debian's package names): $missing
-  Fedora: gcc gcc-c++ make cmake cjson-devel python3
-  Arch:   gcc make cmake cjson python
-  Alpine: build-base cmake cjson-dev python3
+  Fedora: gcc gcc-c++ make cmake cjson-devel libdeflate-devel xxhash-devel zlib-devel python3
+  Arch:   gcc make cmake cjson libdeflate xxhash zlib python
+  Alpine: build-base cmake cjson-dev libdeflate-dev xxhash-dev zlib-dev python3
 EOM
     exit 1
 fi

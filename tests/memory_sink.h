@@ -51,23 +51,29 @@ static inline fq_status memory_sink_begin(fq_sink *sink, fq_sink_file **out, con
     return status;
 }
 
-static inline fq_status memory_sink_write(fq_sink_file *file, uint64_t offset, const void *data,
-                                          size_t nbytes, fq_error *err) {
+static inline fq_status memory_sink_write(fq_sink_file *file, const fq_sink_rows *rows,
+                                          const void *data, fq_error *err) {
+    const unsigned char *bytes = data;
     pthread_mutex_lock(&file->sink->lock);
     fq_status status = memory_sink_count(file->sink, err);
-    if (!status && (!file->open || offset + nbytes > file->layout->data_nbytes))
+    const uint64_t end = rows->offset + (rows->n_rows - 1) * rows->stride + rows->row_nbytes;
+    if (!status && (!file->open || end > file->layout->data_nbytes))
         status = fq_fail(err, FQ_IO, "sink: written after the end");
-    if (!status) {
-        memcpy(file->bytes + offset, data, nbytes);
-        for (size_t i = 0; i < nbytes; i++)
+    for (uint64_t row = 0; row < rows->n_rows && !status; row++) {
+        const uint64_t offset = rows->offset + row * rows->stride;
+        memcpy(file->bytes + offset, bytes + row * rows->row_nbytes, rows->row_nbytes);
+        for (uint64_t i = 0; i < rows->row_nbytes; i++)
             file->n_times[offset + i]++;
     }
     pthread_mutex_unlock(&file->sink->lock);
     return status;
 }
 
-static inline fq_status memory_sink_commit(fq_sink_file *file, fq_error *err) {
+// The digest is of the data alone: a header is no part of this sink. Its CRC is their number.
+static inline fq_status memory_sink_commit(fq_sink_file *file, fq_sink_digest *out, fq_error *err) {
     pthread_mutex_lock(&file->sink->lock);
+    *out = (fq_sink_digest){.nbytes = file->layout->data_nbytes,
+                            .crc32 = (uint32_t)file->sink->n_files};
     const fq_status status = memory_sink_count(file->sink, err);
     file->open = false;
     file->committed = !status;

@@ -20,9 +20,16 @@ static inline void scratch_model(scratch_input *out, const char *name) {
     CHECK(out->status == FQ_OK && out->faults.n == 0);
 }
 
+// What all these runs are asked for.
+static const fq_journal_run scratch_run = {.version = "1", .command = "test"};
+
+static inline fq_output_options scratch_options(bool force) {
+    return (fq_output_options){.force = force, .needed_nbytes = 100, .run = &scratch_run};
+}
+
 static inline fq_status scratch_output(fq_output **out, const char *name, const scratch_input *in,
                                        bool force, fq_error *err) {
-    const fq_output_options options = {.force = force, .needed_nbytes = 100};
+    const fq_output_options options = scratch_options(force);
     *out = NULL;
     *err = (fq_error){0};
     return fq_output_open(out, scratch_path(name), &in->input, &options, err);
@@ -31,33 +38,47 @@ static inline fq_status scratch_output(fq_output **out, const char *name, const 
 // What opening that output would say, found out without opening it.
 static inline fq_status scratch_examine(const char *name, const scratch_input *in, bool force,
                                         fq_error *err) {
-    const fq_output_options options = {.force = force, .needed_nbytes = 100};
+    const fq_output_options options = scratch_options(force);
     *err = (fq_error){0};
     return fq_output_examine(scratch_path(name), &in->input, &options, err);
 }
 
+// The plan's shard of scratch_put_shard: one U8 tensor "w" of n bytes, the tensor and its shape in
+// the caller's memory.
+static inline fq_plan_shard scratch_plan_shard(fq_tensor *tensor, uint64_t *shape, const char *name,
+                                               size_t n) {
+    *shape = n;
+    *tensor = (fq_tensor){.name = "w", .dtype = FQ_U8, .rank = 1, .shape = shape, .nbytes = n};
+    return (fq_plan_shard){
+        .layout = {.name = name, .data_nbytes = n, .tensors = tensor, .n_tensors = 1}};
+}
+
 // Writes a shard of one U8 tensor "w" of n bytes through the output's sink, in two pieces, the
-// second one first.
+// second one first, and notes it in the journal.
 static inline fq_status scratch_put_shard(fq_output *output, const char *name, size_t n,
                                           fq_error *err) {
-    const uint64_t shape[] = {n};
-    fq_tensor tensor = {.name = "w", .dtype = FQ_U8, .rank = 1, .shape = shape, .nbytes = n};
-    const fq_shard layout = {.name = name, .data_nbytes = n, .tensors = &tensor, .n_tensors = 1};
+    fq_tensor tensor;
+    uint64_t shape;
+    const fq_plan_shard shard = scratch_plan_shard(&tensor, &shape, name, n);
     fq_sink *sink = fq_output_sink(output);
     fq_sink_file *file = NULL;
+    fq_sink_digest digest;
     char *bytes = malloc(n);
     memset(bytes, 'y', n);
-    fq_status status = sink->begin(sink, &file, &layout, err);
+    fq_status status = sink->begin(sink, &file, &shard.layout, err);
     if (status == FQ_OK) {
         const size_t half = n / 2;
-        status = sink->write(file, half, bytes + half, n - half, err);
+        const fq_sink_rows first = fq_sink_run(0, half), second = fq_sink_run(half, n - half);
+        status = sink->write(file, &second, bytes + half, err);
         if (status == FQ_OK)
-            status = sink->write(file, 0, bytes, half, err);
+            status = sink->write(file, &first, bytes, err);
         if (status == FQ_OK)
-            status = sink->commit(file, err);
+            status = sink->commit(file, &digest, err);
         else
             sink->abort(file);
     }
+    if (status == FQ_OK)
+        fq_output_note_shard(output, &shard, &digest, NULL);
     free(bytes);
     return status;
 }

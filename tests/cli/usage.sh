@@ -5,7 +5,7 @@ fp8q --quiet
 fp8q convert
 fp8q inspect a b
 fp8q convert in --scale-fnt f32
-fp8q convert in --resume
+fp8q convert in --in-place
 fp8q convert in -x
 fp8q convert in -o
 fp8q convert in --output

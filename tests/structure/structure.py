@@ -30,6 +30,7 @@ LIB_SYSTEM = {
 # Headers of libraries and instruction sets that only one folder knows.
 PLACES = [
     (re.compile(r"^cjson/"), "formats/"),
+    (re.compile(r"^(libdeflate|zlib|xxhash)\.h$"), "formats/"),
     (re.compile(r"^(zstd|zdict|zstd_\w+)\.h$"), "formats/"),
     (re.compile(r"^(cuda|cublas|nvml|nccl|cooperative_groups)"), "kernels/cuda/"),
     (re.compile(r"^(\w+mmintrin|immintrin|x86intrin|cpuid|arm_\w+)\.h$"), "kernels/cpu/"),

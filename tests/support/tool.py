@@ -107,9 +107,9 @@ class Case(unittest.TestCase):
             self.fail(f"{name}: byte {place} is {found[place]:#04x}, not {expected[place]:#04x}")
 
     def assertAbsent(self, *paths):
-        """None of these outputs, nor its partial form, is there."""
+        """None of these outputs, nor its partial form or its journal, is there."""
         for path in paths:
-            for name in (path, Path(f"{path}.partial")):
+            for name in (path, Path(f"{path}.partial"), Path(f"{path}.partial.journal")):
                 self.assertFalse(os.path.lexists(name), f"{name} is left")
 
 

@@ -49,7 +49,7 @@ static void test_folder(void) {
     CHECK(fq_output_put(output, "config.json", "{\"q\":1}", 7, &err) == FQ_OK);
     CHECK(!scratch_exists("out"));
     CHECK(fq_output_commit(output, &err) == FQ_OK);
-    CHECK(!scratch_exists("out.partial"));
+    CHECK(!scratch_exists("out.partial") && !scratch_exists("out.partial.journal"));
     CHECK_STR(scratch_read("out/config.json"), "{\"q\":1}");
     CHECK_STR(scratch_read("out/tokenizer.json"), "{\"t\":1}");
     scratch_check_shard("out/x.safetensors", 100);
@@ -73,6 +73,7 @@ static void test_lone_file(void) {
     CHECK(fq_output_commit(output, &err) == FQ_OK);
     scratch_check_shard("out.safetensors", 100);
     CHECK(!scratch_exists("out.safetensors.partial"));
+    CHECK(!scratch_exists("out.safetensors.partial.journal"));
     scratch_close(&in);
     scratch_remove("w.safetensors");
     scratch_remove("out.safetensors");
@@ -150,23 +151,21 @@ static void test_abandon(void) {
     fq_output *output;
     fq_error err;
     scratch_model(&in, "m");
-    CHECK(!fq_output_abandon(NULL, true, &err));
+    fq_output_abandon(NULL, true, &err);
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
-    CHECK(!fq_output_abandon(output, true, &err)); // nothing is finished: nothing to keep
-    CHECK(!scratch_exists("out.partial"));
-
-    CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
+    CHECK(scratch_exists("out.partial.journal"));
     CHECK(scratch_put_shard(output, "s/x.safetensors", 10, &err) == FQ_OK);
     CHECK(fq_output_copy_side_files(output, &in.input, &err) == FQ_OK);
-    CHECK(!fq_output_abandon(output, false, &err));
-    CHECK(!scratch_exists("out.partial"));
+    fq_output_abandon(output, false, &err);
+    CHECK(!scratch_exists("out.partial") && !scratch_exists("out.partial.journal"));
 
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "x.safetensors", 10, &err) == FQ_OK);
-    CHECK(fq_output_abandon(output, true, &err));
+    fq_output_abandon(output, true, &err);
     scratch_check_shard("out.partial/x.safetensors", 10);
-    CHECK(!scratch_exists("out"));
+    CHECK(scratch_exists("out.partial.journal") && !scratch_exists("out"));
     scratch_remove("out.partial");
+    scratch_remove("out.partial.journal");
     scratch_close(&in);
     scratch_remove("m");
 }
@@ -205,7 +204,7 @@ static void test_force(void) {
     CHECK(!scratch_exists("out.partial/older"));
     CHECK(scratch_put_shard(output, "model.safetensors", 10, &err) == FQ_OK);
     CHECK_STR(scratch_read("out/deep/old"), "o");
-    CHECK(!fq_output_abandon(output, false, &err));
+    fq_output_abandon(output, false, &err);
     CHECK_STR(scratch_read("out/deep/old"), "o");
     CHECK(scratch_convert("out", &in, true, &err) == FQ_OK);
     CHECK(!scratch_exists("out/deep") && scratch_exists("out/model.safetensors"));
@@ -258,6 +257,7 @@ static void test_output_appears(void) {
     CHECK(rmdir(scratch_path("out")) == 0);
     scratch_check_shard("out.partial/model.safetensors", 10);
     scratch_remove("out.partial");
+    scratch_remove("out.partial.journal");
     scratch_close(&in);
     scratch_remove("m");
 }

@@ -154,7 +154,7 @@ static void test_exists(void) {
 static void test_partial_exists(void) {
     scratch_mkdir("out.partial");
     check_refused(&folder_input, "out", false, FQ_USAGE, "out.partial is there, of a run that was");
-    check_refused(&folder_input, "out", false, FQ_USAGE, "pass --force");
+    check_refused(&folder_input, "out", false, FQ_USAGE, "or --force");
     CHECK(scratch_exists("out.partial"));
     check_accepted(&folder_input, "out", true);
     CHECK(!scratch_exists("out.partial"));
@@ -163,7 +163,7 @@ static void test_partial_exists(void) {
 static void test_names(void) {
     fq_output *output = NULL;
     fq_error err = {0};
-    const fq_output_options options = {.force = true};
+    const fq_output_options options = scratch_options(true);
     static const char *const none[] = {"", "/", "//"};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         CHECK(fq_output_open(&output, none[i], &folder_input.input, &options, &err) == FQ_USAGE);
@@ -421,7 +421,7 @@ static void test_mounts(void) {
     // A mount point cannot be renamed: that must not be found out at the end.
     CHECK(mount("none", scratch_path("b"), "tmpfs", 0, "size=64k") == 0);
     check_refused(&folder_input, "b", true, FQ_USAGE, "is a mount point");
-    const fq_output_options options = {.needed_nbytes = 1 << 20};
+    const fq_output_options options = {.needed_nbytes = 1 << 20, .run = &scratch_run};
     fq_output *output = NULL;
     fq_error err = {0};
     CHECK(fq_output_open(&output, scratch_path("b/out"), &folder_input.input, &options, &err) ==
@@ -433,7 +433,7 @@ static void test_mounts(void) {
     full[sizeof full - 1] = '\0';
     scratch_mkdir("b/out.partial");
     scratch_write("b/out.partial/shard", full);
-    const fq_output_options again = {.force = true, .needed_nbytes = 60 << 10};
+    const fq_output_options again = {.force = true, .needed_nbytes = 60 << 10, .run = &scratch_run};
     err = (fq_error){0};
     CHECK(fq_output_examine(scratch_path("b/out"), &folder_input.input, &again, &err) == FQ_OK);
     CHECK(scratch_exists("b/out.partial/shard"));

@@ -10,6 +10,7 @@ typedef enum kind {
     MADE,    // a folder in a folder
     RENAMED,
     REMOVED,
+    REMOVED_JOURNAL,
     SYNCED
 } kind;
 
@@ -80,7 +81,8 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
 
 int unlinkat(int dir_fd, const char *path, int flags) {
     const ino_t folder = dir_fd == AT_FDCWD ? 0 : inode_of_fd(dir_fd);
-    return (int)note(syscall(SYS_unlinkat, dir_fd, path, flags), REMOVED, 0, folder);
+    const kind what = strstr(path, ".journal") ? REMOVED_JOURNAL : REMOVED;
+    return (int)note(syscall(SYS_unlinkat, dir_fd, path, flags), what, 0, folder);
 }
 
 static bool synced_between(ino_t what, size_t begin, size_t end) {
@@ -147,6 +149,27 @@ static void check_removals(size_t first_allowed, bool any) {
     CHECK((n_removed > 0) == any);
 }
 
+// The journal is there before OUTPUT.partial, names no shard before the disk has it, and goes last.
+static void check_journal(ino_t parent, size_t durable, bool is_folder) {
+    enum { FIRST_LINE_END = 2 }; // it is emptied, and gets its first line
+    const ino_t journal = events[0].what;
+    size_t n_changes = 0, n_named = 0, n_removed = 0;
+    for (size_t i = 0; i < n_events; i++) {
+        const event *e = &events[i];
+        n_named += e->kind == RENAMED && e->folder != parent;
+        if (e->kind == MADE && e->folder == parent)
+            CHECK(synced_between(journal, FIRST_LINE_END, i) &&
+                  synced_between(parent, FIRST_LINE_END, i));
+        if (e->kind == CHANGED && e->what == journal && ++n_changes > FIRST_LINE_END && is_folder)
+            CHECK(n_named >= n_changes - FIRST_LINE_END || n_named == 5); // the last line
+        if (e->kind == REMOVED_JOURNAL) {
+            n_removed++;
+            CHECK(i > durable && i + 1 == n_events);
+        }
+    }
+    CHECK_U64(n_removed, 1);
+}
+
 // Two shards, where they have names, then what scratch_convert writes.
 static void convert(const scratch_input *in, bool over_old) {
     fq_output *output = NULL;
@@ -185,6 +208,7 @@ static void test_order(const scratch_input *in, bool over_old) {
     while (durable < n_events && events[durable].kind != SYNCED)
         durable++;
     check_removals(durable, over_old);
+    check_journal(parent, durable, is_folder);
     scratch_remove("out");
 }
 
