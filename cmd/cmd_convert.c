@@ -21,6 +21,7 @@ typedef struct convert_options {
     bool dry_run;
     bool force;
     bool resume;
+    bool checksum;
     int on_nonfinite;
     float amax_floor;
     int experts;
@@ -52,6 +53,9 @@ static const fq_opt options_table[] = {
      "a tensor to be quantized that holds NaN or Inf ends the run (default), or is kept as it is"},
     {"amax-floor", 0, "X", FQ_OPT_FLOAT, ROW(amax_floor),
      "least amax of a block (default: 1e-4, as DeepSeek and DeepGEMM; 0: none)"},
+    {"checksum", 0, NULL, FQ_OPT_FLAG, ROW(checksum),
+     "record the XXH3-128 of every tensor that is copied in the metadata of its file, and compare "
+     "the copies on disk with it"},
     {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run),
      "show the whole plan: output bytes, what is kept and why; write nothing, and end as the run "
      "would where the output is refused"},
@@ -129,6 +133,7 @@ static fq_status convert(const convert_options *options, const fq_name_rule *rul
         .dry_run = options->dry_run,
         .force = options->force,
         .resume = options->resume,
+        .checksum = options->checksum,
         .keep_nonfinite = options->on_nonfinite == NONFINITE_KEEP,
         .quantize = &quantize,
     };

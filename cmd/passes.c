@@ -1,6 +1,7 @@
 // Passes over a plan: one, unless non-finite tensors are kept.
 #include "passes.h"
 
+#include "copies.h"
 #include "progress.h"
 
 #include <assert.h>
@@ -106,13 +107,17 @@ fq_status fq_passes_run(fq_session *session, fq_output *output, const fq_run_opt
     memcpy(p.done, session->finished, n_shards * sizeof *p.done);
     for (;;) {
         fq_run_result result = {0};
-        fq_status status = run_once(&p, &result, err);
+        fq_status status = fq_copies_read(session, err);
+        if (!status)
+            status = run_once(&p, &result, err);
         const bool again = !status && result.n_nonfinite > 0;
         note_nonfinite(&p, &result, reply);
         fq_run_result_free(&result);
         if (again)
             status = plan_again(&p, reply, err);
-        if (status || !again)
+        if (status)
             return status;
+        if (!again)
+            return fq_copies_verify(session, output, err);
     }
 }

@@ -219,6 +219,8 @@ static fq_status report_text(const fq_session *session, fq_error *err) {
                   fq_format_nbytes(kept, tally.kept_nbytes));
     if (!status)
         status = print_rows(&printer, session, true, err);
+    if (session->request->checksum && session->counts)
+        fq_print_line(&printer, "Checked: they are on disk as they are in the input");
     if (!status)
         status = print_dropped(&printer, &session->plan, err);
     print_counts(&printer, &tally);

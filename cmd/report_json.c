@@ -41,6 +41,10 @@ static void emit_tensor(fq_emit *emit, const fq_session *session, const fq_step 
     fq_emit_string(emit, "dtype_in", fq_dtype_name(step->source->dtype));
     fq_emit_string(emit, "dtype_out", fq_dtype_name(step->target->dtype));
     emit_counts(emit, session, counts);
+    if (session->request->checksum)
+        fq_emit_string(
+            emit, "checksum",
+            step->action == FQ_COPY ? fq_checksums_find(&session->checksums, step->source) : NULL);
 }
 
 // A fused tensor: a row for it, and one for each matrix cut out of it.

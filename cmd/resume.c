@@ -1,6 +1,7 @@
 // The journal's side of a session: what is compared, and what is taken from an interrupted run.
 #include "resume.h"
 
+#include "copies.h"
 #include "formats/crc.h"
 #include "formats/file.h"
 #include "formats/input_path.h"
@@ -271,6 +272,8 @@ fq_status fq_resume_take_up(fq_session *session, fq_output *output, fq_reply *re
         status = keep_nonfinite(session, found, reply, err);
     if (!status)
         status = take_counts(session, lines, err);
+    if (!status)
+        status = fq_copies_read(session, err); // they are in the headers
     if (!status && !fq_output_is_published(output))
         status = check_shards(session, output, lines, reply, err);
     for (size_t i = 0; i < session->plan.n_shards && !status; i++) {

@@ -62,6 +62,13 @@ static fq_status add_config_to_metadata(fq_session *session, fq_error *err) {
     return FQ_OK;
 }
 
+static fq_status add_checksums(fq_session *session, fq_error *err) {
+    fq_checksums *checksums = &session->checksums;
+    const fq_status status =
+        checksums->items ? FQ_OK : fq_checksums_init(checksums, &session->input.checkpoint, err);
+    return status ? status : fq_checksums_plan(checksums, &session->plan, err);
+}
+
 static fq_status make_quantization_config(fq_session *session, fq_error *err) {
     enum { INDENT = 2 };
     free(session->quantization_config);
@@ -95,6 +102,8 @@ fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite
         status = fq_session_check_faults(reply, err);
     if (!status && request->quantize)
         status = make_quantization_config(session, err);
+    if (!status && request->checksum)
+        status = add_checksums(session, err);
     return status;
 }
 
@@ -334,6 +343,7 @@ fq_status fq_session_run(fq_session *out, const fq_request *request, fq_reply *r
 
 void fq_session_close(fq_session *session) {
     fq_plan_free(&session->plan);
+    fq_checksums_finish(&session->checksums);
     fq_input_close(&session->input);
     free(session->output_path);
     free(session->quantization_config);

@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "common.h"
+#include "formats/checksum.h"
 #include "formats/input.h"
 #include "formats/journal.h"
 #include "lib/run.h"
@@ -39,6 +40,7 @@ typedef struct fq_session {
     uint64_t taken_nbytes_in, taken_nbytes_out; // theirs, of plan.bytes_in and plan.bytes_out
     char *output_path;
     char *quantization_config; // convert: JSON text, as in config.json; NULL otherwise
+    fq_checksums checksums;    // of what is copied, with request->checksum
     const char *device;        // "cpu"; NULL after a dry run, or where all was done before
     char *device_description;  // "AVX-512"
     double seconds;            // of everything

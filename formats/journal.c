@@ -83,19 +83,20 @@ static const char *value_text(fq_name_list *list, const fq_journal_option *optio
 
 static fq_status compare_options(const fq_journal_run *then, const fq_journal_run *now,
                                  const char *output, const char *partial, fq_error *err) {
-    for (size_t i = 0; i < now->n_options; i++) {
-        const fq_journal_option none = {.name = now->options[i].name};
-        const fq_journal_option *b = &now->options[i];
+    const fq_journal_option none = {0};
+    const size_t n = then->n_options > now->n_options ? then->n_options : now->n_options;
+    for (size_t i = 0; i < n; i++) {
         const fq_journal_option *a = i < then->n_options ? &then->options[i] : &none;
-        if (strcmp(a->name, b->name) != 0)
+        const fq_journal_option *b = i < now->n_options ? &now->options[i] : &none;
+        if (a->name && b->name && strcmp(a->name, b->name) != 0)
             a = &none;
-        if (a != &none && same_values(a, b))
+        if (a->name && b->name && same_values(a, b))
             continue;
         fq_name_list value_then = {0}, value_now = {0};
         return fq_fail(err, FQ_USAGE,
                        "%s: %s: was %s in the run that left %s, is %s now; give it as it was, or "
                        "discard that run's work with --force",
-                       output, b->name, value_text(&value_then, a), partial,
+                       output, b->name ? b->name : a->name, value_text(&value_then, a), partial,
                        value_text(&value_now, b));
     }
     return FQ_OK;

@@ -48,6 +48,11 @@ static int open_folder_of(int root_fd, const char *path, bool make) {
     return fd;
 }
 
+static const char *last_component(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 bool fq_output_is_temporary(const char *name) {
     return strncmp(name, temporary_prefix, sizeof temporary_prefix - 1) == 0 &&
            fq_has_suffix(name, temporary_suffix);
@@ -59,13 +64,20 @@ int fq_output_open_file(const fq_output *output, const char *path) {
     const int dir_fd = open_folder_of(output->partial_fd, path, false);
     if (dir_fd < 0)
         return -1;
-    const char *slash = strrchr(path, '/');
-    const int fd = fq_retry_openat(dir_fd, slash ? slash + 1 : path,
+    const int fd = fq_retry_openat(dir_fd, last_component(path),
                                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0);
     const int errno_value = errno;
     close(dir_fd);
     errno = errno_value;
     return fd;
+}
+
+void fq_output_remove_file(const fq_output *output, const char *path) {
+    const int dir_fd = output->is_folder ? open_folder_of(output->partial_fd, path, false) : -1;
+    if (dir_fd < 0)
+        return;
+    unlinkat(dir_fd, last_component(path), 0);
+    close(dir_fd);
 }
 
 static void close_file(fq_output_file *file) {

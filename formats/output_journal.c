@@ -128,6 +128,7 @@ static fq_status read_found(fq_output *output, fq_error *err) {
         status = fq_fail_errno(err, errno, "%s: cannot be read", journal->path);
     else
         status = fq_journal_parse(&journal->found, text, (size_t)n, err);
+    journal->is_torn = status == FQ_OK && (size_t)n > journal->found.nbytes;
     free(text);
     return status;
 }
@@ -270,7 +271,7 @@ void fq_output_journal_go_on(fq_output *output) {
     fq_output_journal *journal = &output->journal;
     journal->is_held = true;
     journal->nbytes = journal->found.nbytes;
-    journal->is_stopped = !cut(journal);
+    journal->is_stopped = journal->is_torn && !cut(journal);
 }
 
 bool fq_output_journal_add(fq_output *output, const fq_json_text *line) {

@@ -14,6 +14,7 @@ typedef struct fq_output_journal {
     int fd;           // holds the lock; -1 if there is none
     bool is_held;     // is this run's own, to be removed by it
     fq_journal found; // what an interrupted run left
+    bool is_torn;     // and behind that, what does not hold together
     pthread_mutex_t mutex;
     uint64_t nbytes; // under mutex: of the lines that hold together
     bool is_stopped; // under mutex: a line could not be added, and no other will be
@@ -125,6 +126,9 @@ bool fq_output_is_temporary(const char *name);
 
 // Opens the finished file of that path for reading (ignored for a lone file). -1 with errno set.
 int fq_output_open_file(const fq_output *output, const char *path);
+
+// Removes the finished file of that path. A lone file goes with OUTPUT.partial.
+void fq_output_remove_file(const fq_output *output, const char *path);
 
 // Creates the file of that path in the output folder (ignored for a lone file), and the sub-folders
 // on the way, with mode less the umask. FQ_IO; nothing is left to drop then.
