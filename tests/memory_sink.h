@@ -69,11 +69,12 @@ static inline fq_status memory_sink_write(fq_sink_file *file, const fq_sink_rows
     return status;
 }
 
-// The digest is of the data alone: a header is no part of this sink. Its CRC is their number.
+// The digest is of the data alone: a header is no part of this sink. In the place of a CRC stands
+// the file's number.
 static inline fq_status memory_sink_commit(fq_sink_file *file, fq_sink_digest *out, fq_error *err) {
     pthread_mutex_lock(&file->sink->lock);
     *out = (fq_sink_digest){.nbytes = file->layout->data_nbytes,
-                            .crc32 = (uint32_t)file->sink->n_files};
+                            .crc32 = (uint32_t)(file - file->sink->files)};
     const fq_status status = memory_sink_count(file->sink, err);
     file->open = false;
     file->committed = !status;

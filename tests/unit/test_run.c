@@ -74,6 +74,21 @@ typedef struct setting {
     const int *cancelled;
 } run_setting;
 
+// What the run told of committed shards, since run_plan was last called.
+static struct {
+    size_t n; // times
+    fq_sink_digest digest;
+    const fq_step_counts *counts;
+} heard[MEMORY_MAX_SHARDS];
+
+static void hear(void *context, size_t shard, const fq_sink_digest *digest,
+                 const fq_step_counts *counts) {
+    CHECK(context == heard);
+    heard[shard].n++;
+    heard[shard].digest = *digest;
+    heard[shard].counts = counts;
+}
+
 static fq_status run_plan(fq_run_result *result, const fq_plan *plan, memory_sink *sink,
                           const run_setting *setting, fq_error *err) {
     const fq_backend *backend = &fq_cpu_backend;
@@ -92,7 +107,10 @@ static fq_status run_plan(fq_run_result *result, const fq_plan *plan, memory_sin
         .band_elements = setting->band_elements,
         .keep_nonfinite = setting->keep_nonfinite,
         .cancelled = setting->cancelled,
+        .committed = hear,
+        .committed_context = heard,
     };
+    memset(heard, 0, sizeof heard);
     const fq_status status = fq_run(result, plan, &sink->sink, &options, err);
     backend->close(device);
     return status;
@@ -268,6 +286,11 @@ static void test_nonfinite(uint32_t n_lanes) {
             CHECK_STR(result.nonfinite[0]->name, "l.1.experts.down_proj");
             CHECK_STR(result.nonfinite[1]->name, "l.2.experts.gate_up_proj");
             CHECK(result.done[0] && result.done[1] && !result.done[2]);
+            CHECK(heard[0].n == 1 && heard[1].n == 1 && heard[2].n == 0);
+            const fq_sink_file *b = memory_sink_find(&sink, "b.safetensors");
+            CHECK_U64(heard[1].digest.nbytes, plan.shards[1].layout.data_nbytes);
+            CHECK_U64(heard[1].digest.crc32, b - sink.files);
+            CHECK(heard[1].counts == result.counts[1]);
         }
         CHECK(!memory_sink_find(&sink, "c.safetensors"));
         fq_run_result_free(&result);
