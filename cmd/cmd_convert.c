@@ -170,13 +170,15 @@ const fq_command fq_command_convert = {
             "Embeddings, norms, routers, output heads and other sensitive tensors are kept; the "
             "summary lists them with the reason.",
             "The output is built as OUTPUT.partial and gets its name by one rename, when it is "
-            "complete. GB/s counts bytes read and written.",
+            "complete. A run that was interrupted is resumed by the same command with "
+            "--resume. GB/s counts bytes read and written.",
             NULL,
         },
     .examples =
         (const fq_example[]){
             {"convert Qwen3-8B --dry-run", "show what would be done, and how large the output is"},
             {"convert Qwen3-8B", "write Qwen3-8B-fp8-sm90 beside it"},
+            {"convert Qwen3-8B --resume", "go on after an interruption"},
             {"convert Qwen3-8B -o out --scale-format pow2",
              "one checkpoint for Hopper and Blackwell"},
             {"convert model.safetensors --exclude '*.layers.0.*'", "keep the first layer as it is"},

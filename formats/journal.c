@@ -95,7 +95,7 @@ static fq_status compare_options(const fq_journal_run *then, const fq_journal_ru
         fq_name_list value_then = {0}, value_now = {0};
         return fq_fail(err, FQ_USAGE,
                        "%s: %s: was %s in the run that left %s, is %s now; give it as it was, or "
-                       "discard that run's work with --force",
+                       "discard that run's work with --force instead",
                        output, b->name ? b->name : a->name, value_text(&value_then, a), partial,
                        value_text(&value_now, b));
     }
@@ -113,7 +113,7 @@ static fq_status compare_inputs(const fq_journal_run *then, const fq_journal_run
             continue;
         return fq_fail(err, FQ_USAGE,
                        "%s: %s of the input is not what it was in the run that left %s; name that "
-                       "run's input, or discard its work with --force",
+                       "run's input, or discard its work with --force instead",
                        output, b ? b->name : a->name, partial);
     }
     return FQ_OK;
@@ -124,12 +124,12 @@ fq_status fq_journal_compare(const fq_journal_run *then, const fq_journal_run *n
     if (strcmp(then->version, now->version) != 0)
         return fq_fail(err, FQ_USAGE,
                        "%s: %s was left by fp8q %s, and this is fp8q %s; go on with that version, "
-                       "or discard its work with --force",
+                       "or discard its work with --force instead",
                        output, partial, then->version, now->version);
     if (strcmp(then->command, now->command) != 0)
         return fq_fail(err, FQ_USAGE,
                        "%s: %s was left by fp8q %s, and this is fp8q %s; go on with that command, "
-                       "or discard its work with --force",
+                       "or discard its work with --force instead",
                        output, partial, then->command, now->command);
     const fq_status status = compare_options(then, now, output, partial, err);
     return status ? status : compare_inputs(then, now, output, partial, err);

@@ -88,7 +88,7 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
     return shard ? fail_shard(c, shard, entry->path, err) : FQ_OK;
 }
 
-// Looks at everything in a folder that will be removed, or gone on with.
+// Looks at everything in a folder that will be removed or resumed.
 static fq_status check_contents(checker *c, const char *name, fq_error *err) {
     const int fd = fq_retry_openat(c->output->parent_fd, name,
                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);

@@ -57,7 +57,7 @@ fq_journal_place fq_output_place(const fq_output *output, const char *name) {
     return (fq_journal_place){0};
 }
 
-// Why a file that is to be gone on with is not the user's own doing; NULL if it may well be.
+// Why a file that is to be resumed is not the user's own doing; NULL if it may well be.
 // Another user may have put it there, under a name that can be guessed.
 static const char *strange_thing(const struct stat *st) {
     return !S_ISREG(st->st_mode)     ? "is no regular file"
@@ -118,7 +118,8 @@ static fq_status read_found(fq_output *output, fq_error *err) {
         return fq_fail_errno(err, errno, "%s: cannot be examined", journal->path);
     if (st.st_size > FQ_JOURNAL_MAX_NBYTES)
         return fq_fail(err, FQ_USAGE,
-                       "%s: has %jd bytes, more than any journal; discard it with --force",
+                       "%s: has %jd bytes, more than any journal; discard it with --force "
+                       "instead",
                        journal->path, (intmax_t)st.st_size);
     text = malloc((size_t)st.st_size + 1);
     if (!text)
@@ -142,7 +143,7 @@ fq_status fq_output_journal_find(fq_output *output, fq_error *err) {
         return status;
     if (strange)
         return fq_fail(err, FQ_USAGE,
-                       "%s: %s, so that no run can be gone on with; discard it with --force",
+                       "%s: %s, and no run can be resumed; discard it with --force instead",
                        journal->path, strange);
     if (journal->fd < 0)
         return FQ_OK;

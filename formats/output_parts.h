@@ -32,9 +32,9 @@ struct fq_output {
     int partial_fd; // holds the lock
     bool is_folder;
     bool force;
-    bool is_resumed;        // OUTPUT.partial is an interrupted run's, and is gone on with
-    bool is_published;      // OUTPUT is the one that a killed run had completed
-    uint64_t needed_nbytes; // in all, an estimate: see needed_nbytes_of
+    bool is_resumed;                        // OUTPUT.partial is an interrupted run's
+    bool is_published;                      // OUTPUT is the one that a killed run had completed
+    uint64_t needed_nbytes;                 // in all, an estimate: see needed_nbytes_of
     char token[FQ_OUTPUT_TOKEN_NBYTES + 1]; // random, in the names of temporary files
     size_t n_temporaries; // made so far, counted atomically: each has a number of its own
     fq_output_journal journal;

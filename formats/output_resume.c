@@ -79,7 +79,7 @@ static fq_status check_known(void *context, fq_tree_event event, const fq_tree_e
     return is_known ? FQ_OK
                     : fq_fail(err, FQ_USAGE,
                               "%s/%s: is nothing that this run writes; move it away, or discard "
-                              "all of %s with --force",
+                              "all of %s with --force instead",
                               output->partial, entry->path, output->partial);
 }
 
@@ -87,8 +87,8 @@ static fq_status check_known(void *context, fq_tree_event event, const fq_tree_e
 
 static fq_status fail_strange(const fq_output *output, const char *what, fq_error *err) {
     return fq_fail(err, FQ_USAGE,
-                   "%s: %s %s, so that it cannot be gone on with; remove it, or discard it with "
-                   "--force",
+                   "%s: %s %s, and cannot be resumed; remove it, or discard it with --force "
+                   "instead",
                    output->path, output->partial, what);
 }
 

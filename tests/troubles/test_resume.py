@@ -103,7 +103,7 @@ class Interrupted(tool.Case):
 
 
 class Resume(Interrupted):
-    """convert and dequant, gone on with."""
+    """convert and dequant, resumed."""
 
     def test_same_bytes_and_same_report(self):
         source = self.source()

@@ -1,4 +1,4 @@
-// Whatever an interrupted run left: it is gone on with where it is that of the same run, and left
+// Whatever an interrupted run left: it is resumed where it is that of the same run, and left
 // exactly as it is where it is not.
 #include "tests/scratch_output.h"
 
