@@ -132,7 +132,7 @@ class Resume(Interrupted):
         lines = result.out.decode()
         self.assertIn(f"Finished by the interrupted run: {n} of 5 weight files", lines)
         nbytes = (N_SHARDS - n) * (2 * ROWS * COLS + 2 * COLS)
-        self.assertIn(f"Read {nbytes / 1e6:.3g} MB", lines)
+        self.assertIn(f"Read {nbytes / 1e6:#.3g} MB", lines)
 
     def test_what_does_not_change_bytes_may_differ(self):
         source = self.source()

@@ -78,7 +78,7 @@ static fq_status write_and_verify(const scratch_input *in, const char *data, boo
         fq_checksums_verify(&checksums, &plan, output, finished, &two_threads, err);
     if (in->input.checkpoint.is_folder)
         CHECK(scratch_exists("out.partial/model.safetensors") == *finished);
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, err);
     fq_checksums_finish(&checksums);
     fq_plan_free(&plan);
     return status;

@@ -9,6 +9,14 @@
 static scratch_input folder_input; // "m"
 static scratch_input file_input;   // "w.safetensors"
 
+// Other programs write to the same disk: how much is free there changes between two looks.
+static const char *without_free_nbytes(fq_error *err) {
+    char *tail = strstr(err->text, ", but only");
+    if (tail)
+        *tail = '\0';
+    return err->text;
+}
+
 // The output is refused with that status and those words, and nothing is left behind. Examining it
 // says the same.
 static void check_refused(const scratch_input *in, const char *output, bool force, fq_status status,
@@ -20,7 +28,7 @@ static void check_refused(const scratch_input *in, const char *output, bool forc
     if (!CHECK(actual == status))
         CHECK_NOTE("%s: status %d, %s\n", output, actual, err.text);
     CHECK_HAS(err.text, part);
-    CHECK_STR(examined.text, err.text);
+    CHECK_STR(without_free_nbytes(&examined), without_free_nbytes(&err));
     CHECK(!opened);
     fq_output_abandon(opened, false, &err);
 }

@@ -186,7 +186,7 @@ static bool run_with_fault(const scenario *s, call which, long at, bool for_good
         const bool left = kept || strstr(err.text, "is complete") != NULL;
         if (!for_good)
             CHECK(scratch_exists("out.partial") == left);
-        CHECK(scratch_exists("out.partial.journal") == left);
+        CHECK(scratch_exists("out.partial.journal") == scratch_exists("out.partial"));
     }
     scratch_remove("out");
     scratch_remove("out.partial");

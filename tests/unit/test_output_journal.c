@@ -78,9 +78,9 @@ static void test_other_locks(void) {
     CHECK_HAS(err.text, "out.partial is being written by another run");
     CHECK(scratch_output(&second, "out", &in, true, &err) == FQ_USAGE);
     CHECK_HAS(err.text, "out.partial is being written by another run");
-    fq_output_abandon(first, true);
+    fq_output_abandon(first, true, &err);
     CHECK(resume(&first, &err) == FQ_OK && fq_output_found(first));
-    fq_output_abandon(first, true);
+    fq_output_abandon(first, true, &err);
     no_flock = false;
     forget();
 }
@@ -92,7 +92,7 @@ static void test_without_locks(void) {
     no_flock = no_ofd_locks = true;
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, "a.safetensors", 10, &err) == FQ_OK);
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK(resume(&output, &err) == FQ_USAGE);
     CHECK_HAS(err.text, "out.partial.journal: cannot be locked on this file system");
     CHECK(scratch_exists("out.partial/a.safetensors"));
@@ -121,7 +121,7 @@ static void test_full_disk(void) {
         for (size_t i = 0; i < 3; i++)
             CHECK(scratch_put_shard(output, shards[i].layout.name, 10, &err) == FQ_OK);
         const bool is_full = journal_room == 0;
-        fq_output_abandon(output, true);
+        fq_output_abandon(output, true, &err);
         journal_room = -1;
         CHECK(resume(&output, &err) == FQ_OK);
         if (CHECK(fq_output_found(output) != NULL)) {
@@ -151,12 +151,12 @@ static void test_nothing_after_a_failure(void) {
     journal_room = -1;
     const fq_sink_digest digest = {10, 0};
     CHECK(!fq_output_note_shard(output, &shards[2], &digest, NULL));
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK(resume(&output, &err) == FQ_OK);
     CHECK_U64(fq_output_found(output)->n_shards, 1);
     CHECK_STR(fq_output_found(output)->shards[0].name, "a.safetensors");
     CHECK(fq_output_note_shard(output, &shards[2], &digest, NULL)); // a new run tries again
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, &err);
     CHECK(!scratch_exists("out.partial") && !scratch_exists("out.partial.journal"));
 }
 
@@ -165,7 +165,7 @@ static void test_endless_journal(void) {
     fq_output *output;
     fq_error err;
     CHECK(scratch_output(&output, "out", &in, false, &err) == FQ_OK);
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK(truncate(scratch_path("out.partial.journal"), INT64_C(1) << 40) == 0);
     CHECK(resume(&output, &err) == FQ_USAGE);
     CHECK_HAS(err.text, "has 1099511627776 bytes, more than any journal");

@@ -53,7 +53,7 @@ static void leave(size_t n) {
     is_dead = true;
     sink->abort(at_work);
     is_dead = false;
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK(scratch_exists("out.partial/tokenizer.json"));
 }
 
@@ -174,7 +174,7 @@ static void test_other_layout(void) {
     CHECK(take_up(output, NULL, &err) == FQ_OK);
     CHECK(accepted[0] && !accepted[1]);
     tensors[1].name = "w";
-    fq_output_abandon(output, false);
+    fq_output_abandon(output, false, &err);
     forget();
 }
 
@@ -301,7 +301,7 @@ static void test_interrupted_check(void) {
     const uint64_t before = fingerprint("out");
     CHECK(resume(&output, &err) == FQ_OK);
     CHECK(take_up(output, &cancelled, &err) == FQ_CANCELLED);
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK_U64(fingerprint("out"), before);
     CHECK(resume(&output, &err) == FQ_OK);
     CHECK(take_up(output, NULL, &err) == FQ_OK);
@@ -345,7 +345,7 @@ static void test_in_use(void) {
     check_refused("out.partial is being written by another run");
     CHECK(scratch_output(&second, "out", &folder, true, &err) == FQ_USAGE);
     CHECK_HAS(err.text, "is being written by another run");
-    fq_output_abandon(first, true);
+    fq_output_abandon(first, true, &err);
     CHECK(resume(&first, &err) == FQ_OK);
     check_refused("out.partial is being written by another run");
     CHECK(take_up(first, NULL, &err) == FQ_OK);
@@ -398,7 +398,7 @@ static void test_published_and_replaced(void) {
     scratch_write("out.partial/mine", "m");
     CHECK(resume(&output, &err) == FQ_OK);
     CHECK(fq_output_is_published(output));
-    fq_output_abandon(output, false); // gives up nothing
+    fq_output_abandon(output, false, &err); // gives up nothing
     CHECK(scratch_exists("out.partial.journal") && scratch_exists("out.partial/mine"));
     scratch_remove("out");
     check_refused("out.partial/mine: is nothing that this run writes");
@@ -419,7 +419,7 @@ static void test_lone_file(void) {
         CHECK(scratch_output(&output, "out", &file, false, &err) == FQ_OK);
         if (kind > 0)
             CHECK(scratch_put_shard(output, "w.safetensors", NBYTES, &err) == FQ_OK);
-        fq_output_abandon(output, true);
+        fq_output_abandon(output, true, &err);
         if (kind == 2)
             CHECK(truncate(scratch_path("out.partial"), NBYTES) == 0);
         CHECK(resume_as(&output, &file, &scratch_run, false, &err) == FQ_OK);
@@ -434,7 +434,7 @@ static void test_lone_file(void) {
         forget();
     }
     CHECK(scratch_output(&output, "out", &file, false, &err) == FQ_OK);
-    fq_output_abandon(output, true);
+    fq_output_abandon(output, true, &err);
     CHECK(link(scratch_path("out.partial"), scratch_path("other")) == 0);
     check_refused_as(&file, &scratch_run, false, "out.partial has another name, too");
     scratch_remove("other");
