@@ -234,8 +234,7 @@ static fq_status take_counts(fq_session *session, const fq_journal_shard **lines
 }
 
 static fq_status check_shards(fq_session *session, fq_output *output,
-                              const fq_journal_shard *const *lines, fq_reply *reply,
-                              fq_error *err) {
+                              const fq_journal_shard *const *lines, fq_error *err) {
     const size_t n_shards = session->plan.n_shards;
     fq_progress progress = {0};
     fq_progress_view *view;
@@ -250,7 +249,7 @@ static fq_status check_shards(fq_session *session, fq_output *output,
                                       .cancelled = &fq_signals_caught};
     fq_progress_start(&view, session->request->common, &progress, total_nbytes);
     const fq_status status =
-        fq_output_take_up(accepted, output, &session->plan, lines, &options, &reply->warnings, err);
+        fq_output_take_up(accepted, output, &session->plan, lines, &options, err);
     fq_progress_stop(view);
     if (!status)
         memcpy(session->finished, accepted, n_shards * sizeof *accepted);
@@ -275,7 +274,7 @@ fq_status fq_resume_take_up(fq_session *session, fq_output *output, fq_reply *re
     if (!status)
         status = fq_copies_read(session, err); // they are in the headers
     if (!status && !fq_output_is_published(output))
-        status = check_shards(session, output, lines, reply, err);
+        status = check_shards(session, output, lines, err);
     for (size_t i = 0; i < session->plan.n_shards && !status; i++) {
         const fq_plan_shard *shard = &session->plan.shards[i];
         if (!session->finished[i])

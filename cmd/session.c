@@ -286,7 +286,8 @@ static fq_status fill_output(fq_session *session, fq_output *output, fq_reply *r
 }
 
 static fq_status write_output(fq_session *session, fq_reply *reply, fq_error *err) {
-    const fq_output_options options = output_options(session);
+    fq_output_options options = output_options(session);
+    options.warnings = &reply->warnings;
     fq_output *output = NULL;
     fq_status status =
         fq_output_open(&output, session->output_path, &session->input, &options, err);

@@ -181,6 +181,8 @@ static fq_status prepare(fq_output **out, const char *path, const fq_input *inpu
     output->parent_fd = output->partial_fd = -1;
     output->is_folder = input->checkpoint.is_folder;
     output->force = options->force;
+    output->warnings = options->warnings;
+    output->warnings = options->warnings;
     output->needed_nbytes = fq_output_needed_nbytes(input, options->needed_nbytes);
     make_token(output);
     fq_output_init_sink(output);
@@ -211,8 +213,9 @@ static fq_status make(fq_output *output, const fq_journal_run *run, fq_error *er
         status = fq_output_journal_begin(output, run, err);
     if (status == FQ_OK)
         status = make_partial(output, err);
+    fq_error ignored = {0}; // what is left of a journal alone does no harm
     if (status != FQ_OK)
-        fq_output_journal_remove(output);
+        fq_output_journal_remove(output, &ignored);
     return status;
 }
 
@@ -302,7 +305,7 @@ static int swap(const fq_output *output) {
 
 static fq_status fail_commit(const fq_output *output, int errno_value, const char *what,
                              fq_error *err) {
-    return fq_fail(err, FQ_IO, "%s: %s: %s; the finished files stay in %s: go on with --resume",
+    return fq_fail(err, FQ_IO, "%s: %s: %s; go on with --resume, the finished files stay in %s",
                    output->path, what, strerror(errno_value), output->partial);
 }
 
@@ -357,13 +360,15 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
         note_complete(output);
         status = publish(output, &replaced, err);
     }
+    fq_output_journal_warn(output);
     if (status == FQ_OK && replaced &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal) != FQ_OK)
         status = fq_fail(err, removal.status,
                          "%s: is complete, but the old one could not be removed; %s", output->path,
                          removal.text);
-    if (status == FQ_OK)
-        fq_output_journal_remove(output);
+    if (status == FQ_OK && fq_output_journal_remove(output, &removal) != FQ_OK)
+        status = fq_fail(err, removal.status, "%s: is complete; %s; remove it", output->path,
+                         removal.text);
     output_free(output);
     return status;
 }
@@ -371,8 +376,9 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
 void fq_output_abandon(fq_output *output, bool keep, fq_error *err) {
     if (!output)
         return;
+    fq_output_journal_warn(output);
     if (!keep && !output->is_published &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err) == FQ_OK)
-        fq_output_journal_remove(output);
+        fq_output_journal_remove(output, err);
     output_free(output);
 }

@@ -21,6 +21,7 @@ typedef struct fq_output_options {
     uint64_t needed_nbytes; // of tensor data: with what goes along, checked against the free space
     const fq_journal_run *run; // what is asked for: for the journal, and for resume
     const fq_plan *plan;       // resume: the shards, by name
+    fq_messages *warnings;     // for what does not end the run; borrowed until its end, or NULL
 } fq_output_options;
 
 // Checks what can be checked (output absent or force; not equal to, inside, around or hard-linked
@@ -56,15 +57,16 @@ typedef struct fq_check_options {
 
 // Takes up the work of an interrupted run. lines: [plan->n_shards], of fq_journal_match. A shard
 // is taken if its file is as long as its line says, begins with the header that the plan gives it
-// and has the line's CRC-32; then accepted[i] is set (zeroed before). A shard that fails is named
-// in warnings. Then everything else in OUTPUT.partial is removed. FQ_IO, FQ_DEVICE, FQ_CANCELLED;
-// what was finished stays finished.
+// and has the line's CRC-32; then accepted[i] is set (zeroed before). A shard that fails is warned
+// of. Then everything else in OUTPUT.partial is removed. FQ_IO, FQ_DEVICE, FQ_CANCELLED; what was
+// finished stays finished.
 fq_status fq_output_take_up(bool *accepted, fq_output *output, const fq_plan *plan,
                             const fq_journal_shard *const *lines, const fq_check_options *options,
-                            fq_messages *warnings, fq_error *err);
+                            fq_error *err);
 
 // Puts into the journal that a shard was committed, and what its steps counted; any number of
-// threads may do so. False where that failed: the shard is as good, but no later run can take it.
+// threads may do so. False where that failed, which a warning says in the end: the shard is as
+// good, but no later run can take it.
 bool fq_output_note_shard(fq_output *output, const fq_plan_shard *shard,
                           const fq_sink_digest *digest, const fq_step_counts *counts);
 
@@ -85,8 +87,8 @@ fq_status fq_output_put(fq_output *output, const char *name, const char *text, s
 
 // Fsyncs, renames OUTPUT.partial to OUTPUT (replacing an old one under force), fsyncs the parent,
 // removes the journal. Ends output in any case. After a failure either OUTPUT is as before and the
-// finished files stay in OUTPUT.partial, or OUTPUT is complete and only the old one could not be
-// removed: err says which.
+// finished files stay in OUTPUT.partial, or OUTPUT is complete and only the old one or the journal
+// could not be removed: err says which.
 fq_status fq_output_commit(fq_output *output, fq_error *err);
 
 // Gives up: with keep OUTPUT.partial and its journal stay, for a run with resume; else they are

@@ -145,14 +145,20 @@ fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void
     return FQ_OK;
 }
 
-// The temporary name still stands for what was written. Nobody else knows it, so another thing
+// The temporary name must still stand for what was written. Nobody else knows it, so another thing
 // there is no accident.
-static bool is_itself(const fq_output_file *file) {
+static fq_status check_itself(const fq_output_file *file, fq_error *err) {
     struct stat written, named;
-    return file->dir_fd < 0 ||
-           (fstat(file->fd, &written) == 0 &&
-            fstatat(file->dir_fd, file->temporary, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-            written.st_dev == named.st_dev && written.st_ino == named.st_ino);
+    if (file->dir_fd < 0)
+        return FQ_OK;
+    const bool is_known = fstat(file->fd, &written) == 0 &&
+                          fstatat(file->dir_fd, file->temporary, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!is_known && errno != ENOENT)
+        return fail_write(file, errno, "cannot be examined", err);
+    if (is_known && written.st_dev == named.st_dev && written.st_ino == named.st_ino)
+        return FQ_OK;
+    return fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
+                   file->path);
 }
 
 fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
@@ -160,10 +166,8 @@ fq_status fq_output_file_finish(fq_output_file *file, fq_error *err) {
     fq_status status = FQ_OK;
     if (fq_retry_fsync(file->fd) != 0)
         status = fail_write(file, errno, "cannot be made durable", err);
-    else if (!is_itself(file))
-        status =
-            fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
-                    file->path);
+    else
+        status = check_itself(file, err);
     if (status != FQ_OK) {
         fq_output_file_drop(file);
         return status;

@@ -272,26 +272,39 @@ void fq_output_journal_go_on(fq_output *output) {
     fq_output_journal *journal = &output->journal;
     journal->is_held = true;
     journal->nbytes = journal->found.nbytes;
-    journal->is_stopped = journal->is_torn && !cut(journal);
+    if (journal->is_torn && !cut(journal))
+        journal->failure = errno;
 }
 
 bool fq_output_journal_add(fq_output *output, const fq_json_text *line) {
     fq_output_journal *journal = &output->journal;
     pthread_mutex_lock(&journal->mutex);
-    const bool done = !journal->is_stopped && append(journal, line);
-    if (!done && !journal->is_stopped) {
-        journal->is_stopped = true;
+    const bool done = journal->failure == 0 && append(journal, line);
+    if (!done && journal->failure == 0) {
+        journal->failure = errno;
         cut(journal); // a rest would be seen to be torn
     }
     pthread_mutex_unlock(&journal->mutex);
     return done;
 }
 
-void fq_output_journal_remove(fq_output *output) {
+void fq_output_journal_warn(const fq_output *output) {
+    const fq_output_journal *journal = &output->journal;
+    if (journal->failure != 0 && output->warnings)
+        fq_messages_add(
+            output->warnings,
+            "%s: cannot be added to: %s; --resume would not know of what was done after "
+            "that",
+            journal->path, strerror(journal->failure));
+}
+
+fq_status fq_output_journal_remove(fq_output *output, fq_error *err) {
     fq_output_journal *journal = &output->journal;
-    if (journal->is_held)
-        unlinkat(output->parent_fd, journal->name, 0);
+    const bool is_held = journal->is_held;
     journal->is_held = false;
+    if (!is_held || unlinkat(output->parent_fd, journal->name, 0) == 0 || errno == ENOENT)
+        return FQ_OK;
+    return fq_fail_errno(err, errno, "%s: cannot be removed", journal->path);
 }
 
 fq_status fq_output_journal_init(fq_output *output, fq_error *err) {

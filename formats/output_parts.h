@@ -17,7 +17,7 @@ typedef struct fq_output_journal {
     bool is_torn;     // and behind that, what does not hold together
     pthread_mutex_t mutex;
     uint64_t nbytes; // under mutex: of the lines that hold together
-    bool is_stopped; // under mutex: a line could not be added, and no other will be
+    int failure;     // under mutex: errno of the line that could not be added; no other will be
 } fq_output_journal;
 
 enum { FQ_OUTPUT_TOKEN_NBYTES = 16 };
@@ -34,6 +34,7 @@ struct fq_output {
     bool force;
     bool is_resumed;                        // OUTPUT.partial is an interrupted run's
     bool is_published;                      // OUTPUT is the one that a killed run had completed
+    fq_messages *warnings;                  // or NULL
     uint64_t needed_nbytes;                 // in all, an estimate: see needed_nbytes_of
     char token[FQ_OUTPUT_TOKEN_NBYTES + 1]; // random, in the names of temporary files
     size_t n_temporaries; // made so far, counted atomically: each has a number of its own
@@ -94,8 +95,11 @@ fq_status fq_output_journal_begin(fq_output *output, const fq_journal_run *run, 
 // that it had, and the run goes on without. Any number of threads may add.
 bool fq_output_journal_add(fq_output *output, const fq_json_text *line);
 
-// Removes the journal, if it is this run's.
-void fq_output_journal_remove(fq_output *output);
+// Adds the warning that is due where a line could not be added.
+void fq_output_journal_warn(const fq_output *output);
+
+// Removes the journal, if it is this run's. FQ_IO.
+fq_status fq_output_journal_remove(fq_output *output, fq_error *err);
 
 // ---- Going on
 

@@ -295,7 +295,10 @@ static fq_status sweep_entry(void *context, fq_tree_event event, const fq_tree_e
     return fq_fail_errno(err, errno, "%s/%s: cannot be removed", s->output->partial, entry->path);
 }
 
-static void note_verdict(const check *c, size_t i, fq_messages *warnings) {
+static void warn_of(const check *c, size_t i) {
+    fq_messages *warnings = c->output->warnings;
+    if (!warnings)
+        return;
     const char *slash = c->output->is_folder ? "/" : "";
     const char *name = c->output->is_folder ? c->plan->shards[i].layout.name : "";
     if (c->verdicts[i] == ABSENT)
@@ -309,7 +312,7 @@ static void note_verdict(const check *c, size_t i, fq_messages *warnings) {
 
 fq_status fq_output_take_up(bool *accepted, fq_output *output, const fq_plan *plan,
                             const fq_journal_shard *const *lines, const fq_check_options *options,
-                            fq_messages *warnings, fq_error *err) {
+                            fq_error *err) {
     check c = {.output = output, .plan = plan, .lines = lines, .options = options};
     c.verdicts = calloc(plan->n_shards + 1, sizeof *c.verdicts);
     if (!c.verdicts)
@@ -317,7 +320,7 @@ fq_status fq_output_take_up(bool *accepted, fq_output *output, const fq_plan *pl
     fq_status status = check_shards(&c, err);
     for (size_t i = 0; i < plan->n_shards && status == FQ_OK; i++) {
         accepted[i] = c.verdicts[i] == GOOD;
-        note_verdict(&c, i, warnings);
+        warn_of(&c, i);
     }
     free(c.verdicts);
     sweep s = {.output = output, .plan = plan, .accepted = accepted};

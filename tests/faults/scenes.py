@@ -35,6 +35,10 @@ ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
 LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial$")
 STUCK = re.compile(r"(could not|cannot) be removed[;:] ")
 LOST = re.compile(r"^fp8q: \d+ more messages? found no memory$")
+# That only tidying up failed.
+COMPLETE = re.compile(
+    r"out: is complete(, but the old one could not be removed; |; out\.partial\.journal: cannot be)"
+)
 
 
 class Scene(NamedTuple):
@@ -263,8 +267,7 @@ class Stage:
             return
         if any(map(LOST.search, outcome.lines)):
             return  # the message about it is counted, at least
-        is_old = "out: is complete, but the old one could not be removed; " in outcome.err.decode()
-        if is_old and state == "complete":
+        if state == "complete" and any(map(COMPLETE.search, outcome.lines)):
             return
         if not any(map(LEFT.search, outcome.lines)):
             yield "OUTPUT.partial is left, and no message says so"

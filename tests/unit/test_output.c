@@ -253,7 +253,7 @@ static void test_output_appears(void) {
     CHECK(scratch_put_shard(output, "model.safetensors", 10, &err) == FQ_OK);
     scratch_mkdir("out");
     CHECK(fq_output_commit(output, &err) == FQ_IO);
-    CHECK_HAS(err.text, "out: cannot be given its name: File exists; the finished files stay in ");
+    CHECK_HAS(err.text, "out: cannot be given its name: File exists; go on with --resume, ");
     CHECK(rmdir(scratch_path("out")) == 0);
     scratch_check_shard("out.partial/model.safetensors", 10);
     scratch_remove("out.partial");

@@ -56,8 +56,11 @@ static uint64_t shape;
 static fq_plan_shard shards[3];
 static const fq_plan plan = {.shards = shards, .n_shards = 3};
 
+static fq_messages warnings;
+
 static fq_status resume(fq_output **out, fq_error *err) {
-    const fq_output_options options = {.resume = true, .run = &scratch_run, .plan = &plan};
+    const fq_output_options options = {
+        .resume = true, .run = &scratch_run, .plan = &plan, .warnings = &warnings};
     *out = NULL;
     *err = (fq_error){0};
     return fq_output_open(out, scratch_path("out"), &in.input, &options, err);
@@ -155,9 +158,16 @@ static void test_nothing_after_a_failure(void) {
     CHECK(resume(&output, &err) == FQ_OK);
     CHECK_U64(fq_output_found(output)->n_shards, 1);
     CHECK_STR(fq_output_found(output)->shards[0].name, "a.safetensors");
-    CHECK(fq_output_note_shard(output, &shards[2], &digest, NULL)); // a new run tries again
+    CHECK(fq_output_note_shard(output, &shards[1], &digest, NULL)); // a new run tries again
+    journal_room = 20;
+    CHECK(!fq_output_note_shard(output, &shards[2], &digest, NULL));
+    journal_room = -1;
+    CHECK_U64(warnings.n, 0);
     fq_output_abandon(output, false, &err);
+    CHECK_HAS(scratch_lines(&warnings),
+              "out.partial.journal: cannot be added to: No space left on");
     CHECK(!scratch_exists("out.partial") && !scratch_exists("out.partial.journal"));
+    fq_messages_free(&warnings);
 }
 
 // A journal that would take all memory is not read.

@@ -29,7 +29,8 @@ static fq_messages warnings;
 
 static fq_status resume_as(fq_output **out, const scratch_input *in, const fq_journal_run *run,
                            bool force, fq_error *err) {
-    const fq_output_options options = {.force = force, .resume = true, .run = run, .plan = &plan};
+    const fq_output_options options = {
+        .force = force, .resume = true, .run = run, .plan = &plan, .warnings = &warnings};
     *out = NULL;
     *err = (fq_error){0};
     return fq_output_open(out, scratch_path("out"), &in->input, &options, err);
@@ -70,8 +71,7 @@ static fq_status take_up(fq_output *output, const int *cancelled, fq_error *err)
     fq_arena arena = {0};
     memset(accepted, 0, sizeof accepted);
     CHECK(fq_journal_match(&lines, &arena, fq_output_found(output), &plan, err) == FQ_OK);
-    const fq_status status =
-        fq_output_take_up(accepted, output, &plan, lines, &options, &warnings, err);
+    const fq_status status = fq_output_take_up(accepted, output, &plan, lines, &options, err);
     fq_arena_free(&arena);
     return status;
 }
@@ -367,7 +367,9 @@ static void test_published(void) {
         for (size_t i = 0; i < N_SHARDS; i++)
             CHECK(scratch_put_shard(output, names[i], NBYTES, &err) == FQ_OK);
         is_dead = true;
-        CHECK(fq_output_commit(output, &err) == (over_old ? FQ_IO : FQ_OK));
+        CHECK(fq_output_commit(output, &err) == FQ_IO);
+        CHECK_HAS(err.text, over_old ? "out: is complete, but the old one could not be removed"
+                                     : "out.partial.journal: cannot be removed");
         is_dead = false;
         CHECK(scratch_exists("out.partial.journal") && !scratch_exists("out/old"));
         CHECK(scratch_exists("out.partial") == over_old);
@@ -392,7 +394,7 @@ static void test_published_and_replaced(void) {
     CHECK(scratch_output(&output, "out", &folder, false, &err) == FQ_OK);
     CHECK(scratch_put_shard(output, names[0], NBYTES, &err) == FQ_OK);
     is_dead = true;
-    CHECK(fq_output_commit(output, &err) == FQ_OK);
+    CHECK(fq_output_commit(output, &err) == FQ_IO);
     is_dead = false;
     scratch_mkdir("out.partial");
     scratch_write("out.partial/mine", "m");
