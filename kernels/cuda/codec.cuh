@@ -8,43 +8,65 @@
 
 #include <float.h>
 
-// A tile is 128 columns wide. Of each row a thread takes a chunk of 8 elements: 16 bytes of BF16,
-// the widest access there is, and 8 bytes of codes; 16 threads take a row, and write whole sectors.
+// A tile is 128 columns wide. Of each row a thread takes a chunk: 16 bytes of floats, the widest
+// access there is, and their codes. Neighbours in a warp take neighbours in a row, so that accesses
+// are of whole sectors of memory. 16 rows are taken at once.
 static constexpr int TILE_COLS = 128;
-static constexpr int CHUNK = 8;
-static constexpr int CHUNKS_IN_ROW = TILE_COLS / CHUNK;
-static constexpr int TILE_THREADS = 256;
-static constexpr int ROWS_AT_ONCE = TILE_THREADS / CHUNKS_IN_ROW;
+static constexpr int ROWS_AT_ONCE = 16;
 
-// 8 elements of a floating dtype, as they lie in memory.
-template <fq_dtype DTYPE> struct chunk {
-    enum { N_WORDS = DTYPE == FQ_F32 ? 8 : 4 };
-    uint32_t words[N_WORDS];
+template <fq_dtype DTYPE> struct tile {
+    static constexpr int ELEMENT_NBYTES = DTYPE == FQ_F32 ? 4 : 2;
+    static constexpr int CHUNK = 16 / ELEMENT_NBYTES; // elements
+    static constexpr int ROW_THREADS = TILE_COLS / CHUNK;
+    static constexpr int THREADS = ROW_THREADS * ROWS_AT_ONCE;
 };
 
-template <fq_dtype DTYPE> constexpr uint32_t size_of_dtype = DTYPE == FQ_F32 ? 4 : 2;
+// The elements of a chunk, as they lie in memory.
+template <fq_dtype DTYPE> struct chunk { uint32_t words[4]; };
+
+// Their codes.
+template <fq_dtype DTYPE> struct chunk_codes {
+    static constexpr int N_WORDS = tile<DTYPE>::CHUNK / 4;
+    uint32_t words[N_WORDS];
+
+    // Code k in the lowest byte; k is known when compiling. What is above it is no matter.
+    __device__ __forceinline__ uint32_t at(int k) const { return words[k / 4] >> (8 * (k % 4)); }
+};
 
 // Data that is read once and written once is not worth keeping in the caches.
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ chunk<DTYPE> load_chunk(const void *array, uint64_t first) {
-    const char *at = static_cast<const char *>(array) + first * size_of_dtype<DTYPE>;
-    chunk<DTYPE> out;
-#pragma unroll
-    for (int i = 0; i < out.N_WORDS; i += 4) {
-        const uint4 v = __ldcs(reinterpret_cast<const uint4 *>(at) + i / 4);
-        out.words[i] = v.x, out.words[i + 1] = v.y, out.words[i + 2] = v.z, out.words[i + 3] = v.w;
-    }
-    return out;
+    const char *at = static_cast<const char *>(array) + first * tile<DTYPE>::ELEMENT_NBYTES;
+    const uint4 v = __ldcs(reinterpret_cast<const uint4 *>(at));
+    return {{v.x, v.y, v.z, v.w}};
 }
 
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ void store_chunk(void *array, uint64_t first,
                                                    const chunk<DTYPE> &in) {
-    char *at = static_cast<char *>(array) + first * size_of_dtype<DTYPE>;
-#pragma unroll
-    for (int i = 0; i < in.N_WORDS; i += 4)
-        __stcs(reinterpret_cast<uint4 *>(at) + i / 4,
-               make_uint4(in.words[i], in.words[i + 1], in.words[i + 2], in.words[i + 3]));
+    char *at = static_cast<char *>(array) + first * tile<DTYPE>::ELEMENT_NBYTES;
+    __stcs(reinterpret_cast<uint4 *>(at),
+           make_uint4(in.words[0], in.words[1], in.words[2], in.words[3]));
+}
+
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ chunk_codes<DTYPE> load_codes(const uint8_t *at) {
+    chunk_codes<DTYPE> out;
+    if constexpr (out.N_WORDS == 2) {
+        const uint2 v = __ldcs(reinterpret_cast<const uint2 *>(at));
+        out.words[0] = v.x, out.words[1] = v.y;
+    } else {
+        out.words[0] = __ldcs(reinterpret_cast<const uint32_t *>(at));
+    }
+    return out;
+}
+
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ void store_codes(uint8_t *at, const chunk_codes<DTYPE> &in) {
+    if constexpr (in.N_WORDS == 2)
+        __stcs(reinterpret_cast<uint2 *>(at), make_uint2(in.words[0], in.words[1]));
+    else
+        __stcs(reinterpret_cast<uint32_t *>(at), in.words[0]);
 }
 
 // ---- Floating dtypes
@@ -95,7 +117,7 @@ template <fq_dtype DTYPE> static __device__ __forceinline__ range<DTYPE> empty_r
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ void widen(range<DTYPE> &r, const chunk<DTYPE> &c) {
 #pragma unroll
-    for (int i = 0; i < c.N_WORDS; i++) {
+    for (int i = 0; i < 4; i++) {
         if (DTYPE == FQ_F32) {
             const uint32_t m = c.words[i] & 0x7FFFFFFFu;
             r.least = min(r.least, m);
@@ -107,6 +129,13 @@ static __device__ __forceinline__ void widen(range<DTYPE> &r, const chunk<DTYPE>
             r.greatest = bf16 ? ptx_max_bf16x2(r.greatest, m) : ptx_max_f16x2(r.greatest, m);
         }
     }
+}
+
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ range<DTYPE> range_of(const chunk<DTYPE> &c) {
+    range<DTYPE> r = empty_range<DTYPE>();
+    widen(r, c);
+    return r;
 }
 
 template <fq_dtype DTYPE>
@@ -130,19 +159,22 @@ static __device__ __forceinline__ uint32_t nonzero_halves(uint32_t word) {
     return ((word & 0x7FFF7FFFu) + 0x7FFF7FFFu) & 0x80008000u;
 }
 
-// How many elements of a chunk are ±0.
+// How many elements of a chunk, or codes of one, are ±0.
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ uint32_t count_zeros(const chunk<DTYPE> &c) {
     uint32_t n = 0;
 #pragma unroll
-    for (int i = 0; i < c.N_WORDS; i++)
+    for (int i = 0; i < 4; i++)
         n += DTYPE == FQ_F32 ? c.words[i] << 1 != 0 : __popc(nonzero_halves(c.words[i]));
-    return CHUNK - n;
+    return tile<DTYPE>::CHUNK - n;
 }
 
-// How many of eight codes are ±0.
-static __device__ __forceinline__ uint32_t count_zeros(uint2 codes) {
-    return CHUNK - __popc(nonzero_bytes(codes.x) | nonzero_bytes(codes.y) >> 1);
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ uint32_t count_zeros(const chunk_codes<DTYPE> &c) {
+    uint32_t nonzero = nonzero_bytes(c.words[0]);
+    if constexpr (c.N_WORDS == 2)
+        nonzero |= nonzero_bytes(c.words[1]) >> 1;
+    return tile<DTYPE>::CHUNK - __popc(nonzero);
 }
 
 // ---- E4M3

@@ -46,7 +46,7 @@ expect 5 'there is no GPU 2, for this machine has 2' "$fake" convert m -o never 
 expect 2 'GPU 1 is named twice' "$fake" convert m -o never --device cuda:1,1
 
 # A GPU that fails: an error if it was asked for by name, a warning if not.
-export FP8Q_CUDA_CONTEXT_SECONDS=0
+export FP8Q_CUDA_CONTEXT_SECONDS=-1
 expect 0 '(Fake GPU)' "$fake" convert m -o auto8
 same cpu8 auto8
 export FAKE_CUDA_FAIL_AT=4
