@@ -232,10 +232,14 @@ void fq_page_scales(const fq_page *page) {
     const range held = find_range(bins, FQ_VERIFY_SCALE_BINS);
     const size_t margin = 2;
     const range shown = {held.first > margin ? held.first - margin : 0, held.end + margin};
-    if (held.end == 0)
-        return;
     const int decades = count_decades(bins, held);
+    if (page->verify->n_tensors == 0)
+        return;
     fputs("<section id=\"scales\">\n<h2>Scales</h2>\n", page->file);
+    if (held.end == 0) {
+        fputs("<p>There is no sound one.</p>\n</section>\n", page->file);
+        return;
+    }
     put_scale_summary(page, &held, sum_bins(bins, FQ_VERIFY_SCALE_BINS));
     begin_plot(page, shown, decades);
     for (size_t i = held.first; i < held.end; i++) {

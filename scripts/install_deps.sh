@@ -3,7 +3,7 @@
 #
 # Usage: scripts/install_deps.sh [ci]
 #   ci: also what only .ci/run needs: clang, the linters, valgrind, a compiler and an emulator
-#       for ARM.
+#       for ARM, a browser.
 # With apt-get missing packages are installed (sudo where needed); without it they are named.
 set -eu
 
@@ -30,6 +30,7 @@ python3-venv: python3 -c 'import ensurepip'
 libc6-dev-arm64-cross: test -f /usr/aarch64-linux-gnu/include/stdio.h
 gcc-aarch64-linux-gnu: aarch64-linux-gnu-gcc --version
 qemu-user: qemu-aarch64 --version
+chromium: chromium --version
 LIST
 }
 

@@ -49,6 +49,10 @@ void *aligned_alloc(size_t alignment, size_t nbytes) {
     return fault_meet(CALL_ALLOC) == FAIL ? NULL : NEXT(aligned_alloc)(alignment, nbytes);
 }
 
+FILE *fdopen(int fd, const char *mode) {
+    return fault_meet(CALL_ALLOC) == FAIL ? NULL : NEXT(fdopen)(fd, mode);
+}
+
 // AddressSanitizer brings its own of these, which do not call our malloc.
 
 static char *copy_of(const char *text, size_t nbytes) {
