@@ -34,6 +34,9 @@ static const char *cure(const fq_verify_tensor *tensor) {
     if (tensor->rule == FQ_RULE_BOUND && weight->out_of_bound.n > 0)
         return "Codes and scales do not belong together, or rows were moved: see its blocks below, "
                "report it to the maker of the file, and quantize the original again.";
+    if (tensor->has_gemm && tensor->gemm.kernel_rel_l2 > FQ_VERIFY_MAX_KERNEL_ERROR)
+        return "The sums of the GEMM are off, not the weight: try --device cpu, and report what "
+               "differs.";
     return "Quantize the original again: fp8q convert. If its error is as expected, raise the "
            "limit.";
 }

@@ -43,7 +43,8 @@ class Browser:
 
     def _spawn(self, theirs_in, theirs_out):
         """Starts the browser, which reads descriptor 3 and writes 4."""
-        first, second = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (theirs_in, theirs_out))
+        ends = (theirs_in, theirs_out)
+        first, second = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in ends)
         actions = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
         actions += [(os.POSIX_SPAWN_DUP2, first, 3), (os.POSIX_SPAWN_DUP2, second, 4)]
         line = [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",

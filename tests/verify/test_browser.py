@@ -1,5 +1,5 @@
-"""The page of verify --html in a browser, as people have it: on a phone and on a desk, light and dark,
-without scripts and on paper. FP8Q_SCREENSHOTS names a folder that keeps pictures of it."""
+"""The page of verify --html in a browser, as people have it: on a phone and on a desk, light and
+dark, without scripts and on paper. FP8Q_SCREENSHOTS names a folder that keeps pictures of it."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""The page of verify --html, read with Python's parser: it is whole, holds what must be known, and runs
-nothing that a file's names say. And the file is written where it may be, or nowhere."""
+"""The page of verify --html, read with Python's parser: it is whole, holds what must be known, and
+runs nothing that a file's names say. And the file is written where it may be, or nowhere."""
 
 import os
 import re
