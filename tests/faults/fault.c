@@ -27,6 +27,7 @@ static const char *const call_names[CALL_COUNT] = {
     [CALL_FSYNC] = "fsync",
     [CALL_FTRUNCATE] = "ftruncate",
     [CALL_FUTIMENS] = "futimens",
+    [CALL_JOURNAL] = "journal",
     [CALL_MADVISE] = "madvise",
     [CALL_MKDIRAT] = "mkdirat",
     [CALL_OPEN] = "open",

@@ -35,6 +35,7 @@ typedef enum call {
     CALL_FSYNC,
     CALL_FTRUNCATE,
     CALL_FUTIMENS,
+    CALL_JOURNAL, // every call on OUTPUT.partial.journal that is one of another kind otherwise
     CALL_MADVISE,
     CALL_MKDIRAT,
     CALL_OPEN, // open and openat of what is there

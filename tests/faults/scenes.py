@@ -32,7 +32,7 @@ SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b')
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
 # That something is left in OUTPUT.partial; that it or a part of it would not go; and that this was
 # to be said, but found no memory.
-LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial$")
+LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial")
 STUCK = re.compile(r"(could not|cannot) be removed[;:] ")
 LOST = re.compile(r"^fp8q: \d+ more messages? found no memory$")
 # That only tidying up failed.

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,22 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+static call kind_by_name(const char *path, call kind) {
+    static const char journal[] = ".partial.journal";
+    const size_t n = strlen(path), n_journal = strlen(journal);
+    return n >= n_journal && strcmp(path + n - n_journal, journal) == 0 ? CALL_JOURNAL : kind;
+}
+
+static call kind_by_fd(int fd, call kind) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = syscall(SYS_readlinkat, AT_FDCWD, link, path, sizeof path - 1);
+    if (n < 0)
+        return kind;
+    path[n] = '\0';
+    return kind_by_name(path, kind);
+}
 
 // ---- Memory
 
@@ -100,28 +117,28 @@ int __asprintf_chk(char **out, int flag, const char *format, ...) {
 // ---- Bytes
 
 ssize_t pread(int fd, void *out, size_t nbytes, off_t offset) {
-    const fate met = fault_meet(CALL_PREAD);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_PREAD));
     return met == FAIL ? -1 : fault_end(met, NEXT(pread)(fd, out, fault_part(met, nbytes), offset));
 }
 
 ssize_t pwrite(int fd, const void *data, size_t nbytes, off_t offset) {
-    const fate met = fault_meet(CALL_PWRITE);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_PWRITE));
     return met == FAIL ? -1
                        : fault_end(met, NEXT(pwrite)(fd, data, fault_part(met, nbytes), offset));
 }
 
 int ftruncate(int fd, off_t nbytes) {
-    const fate met = fault_meet(CALL_FTRUNCATE);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_FTRUNCATE));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(ftruncate)(fd, nbytes));
 }
 
 int fsync(int fd) {
-    const fate met = fault_meet(CALL_FSYNC);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_FSYNC));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(fsync)(fd));
 }
 
 int sync_file_range(int fd, off64_t offset, off64_t nbytes, unsigned flags) {
-    const fate met = fault_meet(CALL_SYNC_FILE_RANGE);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_SYNC_FILE_RANGE));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(sync_file_range)(fd, offset, nbytes, flags));
 }
 
@@ -132,14 +149,16 @@ int madvise(void *memory, size_t nbytes, int advice) {
 
 // ---- Descriptors
 
-static call kind_of_open(int flags) { return flags & O_CREAT ? CALL_CREATE : CALL_OPEN; }
+static call kind_of_open(const char *path, int flags) {
+    return kind_by_name(path, flags & O_CREAT ? CALL_CREATE : CALL_OPEN);
+}
 
 int open(const char *path, int flags, ...) {
     va_list args;
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
-    const fate met = fault_meet(kind_of_open(flags));
+    const fate met = fault_meet(kind_of_open(path, flags));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(open)(path, flags, mode));
 }
 
@@ -148,14 +167,14 @@ int openat(int dir_fd, const char *path, int flags, ...) {
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
-    const fate met = fault_meet(kind_of_open(flags));
+    const fate met = fault_meet(kind_of_open(path, flags));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(openat)(dir_fd, path, flags, mode));
 }
 
 int close(int fd) {
     const int flags = (int)syscall(SYS_fcntl, fd, F_GETFL);
     const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
-    const fate met = fault_meet(is_written ? CALL_CLOSE : CALL_CLOSE_READ);
+    const fate met = fault_meet(kind_by_fd(fd, is_written ? CALL_CLOSE : CALL_CLOSE_READ));
     const int errno_value = errno;
     const int rc = (int)fault_end(met, NEXT(close)(fd));
     if (rc != 0 && errno == EBADF)
@@ -176,12 +195,12 @@ int fcntl(int fd, int command, ...) {
 }
 
 int flock(int fd, int operation) {
-    const fate met = fault_meet(CALL_FLOCK);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_FLOCK));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(flock)(fd, operation));
 }
 
 int fstat(int fd, struct stat *out) {
-    const fate met = fault_meet(CALL_FSTAT);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_FSTAT));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(fstat)(fd, out));
 }
 
@@ -191,7 +210,7 @@ int fstatvfs(int fd, struct statvfs *out) {
 }
 
 int futimens(int fd, const struct timespec times[2]) {
-    const fate met = fault_meet(CALL_FUTIMENS);
+    const fate met = fault_meet(kind_by_fd(fd, CALL_FUTIMENS));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(futimens)(fd, times));
 }
 
@@ -203,7 +222,7 @@ int stat(const char *restrict path, struct stat *restrict out) {
 }
 
 int fstatat(int dir_fd, const char *restrict path, struct stat *restrict out, int flags) {
-    const fate met = fault_meet(CALL_FSTATAT);
+    const fate met = fault_meet(kind_by_name(path, CALL_FSTATAT));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(fstatat)(dir_fd, path, out, flags));
 }
 
@@ -241,12 +260,12 @@ int mkdirat(int dir_fd, const char *path, mode_t mode) {
 }
 
 int unlinkat(int dir_fd, const char *path, int flags) {
-    const fate met = fault_meet(CALL_UNLINKAT);
+    const fate met = fault_meet(kind_by_name(path, CALL_UNLINKAT));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(unlinkat)(dir_fd, path, flags));
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to) {
-    const fate met = fault_meet(CALL_RENAMEAT);
+    const fate met = fault_meet(kind_by_name(to, CALL_RENAMEAT));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(renameat)(from_fd, from, to_fd, to));
 }
 
@@ -255,7 +274,7 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
         errno = EINVAL;
         return -1;
     }
-    const fate met = fault_meet(CALL_RENAMEAT2);
+    const fate met = fault_meet(kind_by_name(to, CALL_RENAMEAT2));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(renameat2)(from_fd, from, to_fd, to, flags));
 }
 

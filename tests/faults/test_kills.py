@@ -10,7 +10,9 @@ import injection
 import scenes
 from support import tensors, tool
 
-CHANGES = "close,create,fsync,ftruncate,futimens,mkdirat,pwrite,renameat,renameat2,unlinkat"
+CHANGES = (
+    "close,create,fsync,ftruncate,futimens,journal,mkdirat,pwrite,renameat,renameat2,unlinkat"
+)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Whether a run with --resume comes after a kill, or a refused one and one with --force.
 WAYS = [False, True] if injection.RESUME else [False]
@@ -91,7 +93,7 @@ class Kills(KillCase):
         self.kill_scenes(kill, [], most=5 if injection.SANITIZED else 100)
 
     def test_within_each_write(self):
-        kill = injection.Fault("pwrite", how="cut", value=signal.SIGKILL)
+        kill = injection.Fault("journal,pwrite", how="cut", value=signal.SIGKILL)
         self.kill_scenes(kill, [], most=5 if injection.SANITIZED else 30)
 
     def test_without_rename_flags(self):
