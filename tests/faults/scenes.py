@@ -30,15 +30,12 @@ SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b')
 
 # The first line of a failure: the file, then what is wrong with it; memory and signals are in none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
-# That something is left in OUTPUT.partial; that it or a part of it would not go; and that this was
-# to be said, but found no memory.
+# What messages say: that something is left in OUTPUT.partial; that OUTPUT is complete, but something
+# beside it is left; that this or that would not go; that a message found no memory.
 LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial")
+COMPLETE = re.compile(r"fp8q: out: is complete[,;] .*(could not|cannot) be removed")
 STUCK = re.compile(r"(could not|cannot) be removed[;:] ")
 LOST = re.compile(r"^fp8q: \d+ more messages? found no memory$")
-# That only tidying up failed.
-COMPLETE = re.compile(
-    r"out: is complete(, but the old one could not be removed; |; out\.partial\.journal: cannot be)"
-)
 
 
 class Scene(NamedTuple):
@@ -267,8 +264,8 @@ class Stage:
             return
         if any(map(LOST.search, outcome.lines)):
             return  # the message about it is counted, at least
-        if state == "complete" and any(map(COMPLETE.search, outcome.lines)):
-            return
+        if state == "complete" and any(map(COMPLETE.match, outcome.lines)):
+            return  # and the line says what else is there
         if not any(map(LEFT.search, outcome.lines)):
             yield "OUTPUT.partial is left, and no message says so"
         if not any(map(STUCK.search, outcome.lines)) and self.torn_files(scene, folder):
