@@ -57,19 +57,16 @@ fq_journal_place fq_output_place(const fq_output *output, const char *name) {
     return (fq_journal_place){0};
 }
 
-// Why a file that is to be resumed is not the user's own doing; NULL if it may well be.
-// Another user may have put it there, under a name that can be guessed.
-static const char *strange_thing(const struct stat *st) {
-    return !S_ISREG(st->st_mode)     ? "is no regular file"
-           : st->st_uid != geteuid() ? "belongs to another user"
-           : st->st_nlink != 1       ? "has another name, too (a hard link)"
-                                     : NULL;
-}
-
 const char *fq_output_strange_file(int fd) {
     struct stat st;
-    return fstat(fd, &st) != 0 ? strerror(errno) : strange_thing(&st);
+    return fstat(fd, &st) != 0      ? strerror(errno)
+           : !S_ISREG(st.st_mode)   ? "is no regular file"
+           : st.st_uid != geteuid() ? "belongs to another user"
+           : st.st_nlink != 1       ? "has another name, too (a hard link)"
+                                    : NULL;
 }
+
+static const char is_folder[] = "is a folder";
 
 // Opens what is at the journal's place: *fd is -1 if there is nothing, or something *strange.
 static fq_status open_found(int *fd, const char **strange, const fq_output *output, fq_error *err) {
@@ -79,8 +76,10 @@ static fq_status open_found(int *fd, const char **strange, const fq_output *outp
                           O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0);
     if (*fd < 0 && errno == ELOOP)
         *strange = "is a link";
-    else if (*fd < 0 && (errno == EISDIR || errno == ENXIO)) // a folder, a socket
-        *strange = "is no regular file";
+    else if (*fd < 0 && errno == EISDIR)
+        *strange = is_folder;
+    else if (*fd < 0 && errno == ENXIO)
+        *strange = "is a socket";
     else if (*fd < 0 && errno != ENOENT)
         return fq_fail_errno(err, errno, "%s: cannot be opened", journal->path);
     else if (*fd >= 0)
@@ -168,7 +167,7 @@ static fq_status check_place(const fq_output *output, int fd, const char *strang
         return fq_fail_errno(err, errno, "%s: cannot be read", output->journal.path);
     if (!strange && !fq_journal_is_begun(start, (size_t)n))
         strange = "is no journal of a run";
-    if (!strange || output->force)
+    if (!strange || (output->force && strange != is_folder))
         return FQ_OK;
     return fq_fail(err, FQ_USAGE, "%s: %s; remove it, pass --force, or name another output with -o",
                    output->journal.path, strange);
@@ -209,7 +208,11 @@ fq_status fq_output_journal_take(fq_output *output, fq_error *err) {
                    ? fq_output_fail_in_use(output, err)
                    : fq_fail_errno(err, errno, "%s: cannot be created", output->partial);
     status = fq_output_lock(&is_locked, output, journal->fd, journal->name, err);
-    // Taken by another run it is that run's; else nobody would remove it.
+    // OUTPUT.partial was looked for before, but without the lock.
+    if (status == FQ_OK && !output->force &&
+        fq_output_place(output, output->partial_name).inode != 0)
+        status = fq_output_fail_in_use(output, err);
+    // Another run's journal is left to it; one that is made just now nobody else would remove.
     journal->is_held = status == FQ_OK || (is_new && status == FQ_IO);
     return status;
 }
@@ -293,8 +296,7 @@ void fq_output_journal_warn(const fq_output *output) {
     if (journal->failure != 0 && output->warnings)
         fq_messages_add(
             output->warnings,
-            "%s: cannot be added to: %s; --resume would not know of what was done after "
-            "that",
+            "%s: cannot be added to: %s; --resume would not know of what was done after that",
             journal->path, strerror(journal->failure));
 }
 

@@ -241,7 +241,7 @@ static void test_strange_journal(void) {
     check_refused("out.partial.journal: is a link");
     scratch_remove("out.partial.journal");
     scratch_mkdir("out.partial.journal");
-    check_refused("out.partial.journal: is no regular file");
+    check_refused("out.partial.journal: is a folder");
     scratch_remove("out.partial.journal");
     CHECK(mkfifo(scratch_path("out.partial.journal"), 0666) == 0);
     check_refused("out.partial.journal: is no regular file");
@@ -411,7 +411,7 @@ static void test_published_and_replaced(void) {
     forget();
 }
 
-// What cannot be named in the journal is as good, but no later run takes it.
+// A lone file is taken if it was finished, and written again if not.
 static void test_lone_file(void) {
     fq_output *output;
     fq_error err;

@@ -75,18 +75,20 @@ typedef struct setting {
 } run_setting;
 
 // What the run told of committed shards, since run_plan was last called.
-static struct {
+typedef struct heard_shard {
     size_t n; // times
     fq_sink_digest digest;
     const fq_step_counts *counts;
-} heard[MEMORY_MAX_SHARDS];
+} heard_shard;
+
+static heard_shard heard[MEMORY_MAX_SHARDS];
 
 static void hear(void *context, size_t shard, const fq_sink_digest *digest,
                  const fq_step_counts *counts) {
-    CHECK(context == heard);
-    heard[shard].n++;
-    heard[shard].digest = *digest;
-    heard[shard].counts = counts;
+    heard_shard *item = &((heard_shard *)context)[shard];
+    item->n++;
+    item->digest = *digest;
+    item->counts = counts;
 }
 
 static fq_status run_plan(fq_run_result *result, const fq_plan *plan, memory_sink *sink,
