@@ -28,7 +28,7 @@ BESIDE = {"out.partial", "out.partial.journal"}
 # What differs from run to run in what is printed.
 SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b')
 
-# The first line of a failure: the file, then what is wrong with it; memory and signals are in none.
+# The first line of a failure: the file, then what is wrong with it; memory and signals have none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
 # What messages say: that something is left in OUTPUT.partial; that OUTPUT is complete, but something
 # beside it is left; that this or that would not go; that a message found no memory.
