@@ -45,8 +45,10 @@ static int count_decades(const uint64_t *bins, range shown) {
 // The height of a bar: of the logarithm, with one decade under a count of 1 so that it shows.
 static int height_of(uint64_t n, int decades) {
     const double least = 0.3; // of a decade
+    if (n == 0)
+        return 0;
     const double share = (log10((double)n) + least) / (decades + least);
-    return n == 0 ? 0 : (int)lround(HEIGHT * share);
+    return (int)lround(HEIGHT * share);
 }
 
 // The vertical axis: a line and a label for 1, 10, 100 and so on.
