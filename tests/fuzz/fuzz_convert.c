@@ -235,7 +235,7 @@ static void run_on_out(const fq_command *command, const char *option, const char
     command_run run = {.command = command};
     add_argument(&run, "--quiet");
     add_argument(&run, "--memory=4M");
-    add_argument(&run, "--threads=2");
+    add_argument(&run, "--threads=1");
     if (command == &fq_command_verify) // every byte, whatever it costs: values may be too small
         add_argument(&run, "--max-weight-error=3e38");
     add_argument(&run, option);
