@@ -58,8 +58,8 @@ typedef struct fq_check_options {
 // Takes up the work of an interrupted run. lines: [plan->n_shards], of fq_journal_match. A shard
 // is taken if its file is as long as its line says, begins with the header that the plan gives it
 // and has the line's CRC-32; then accepted[i] is set (zeroed before). A shard that fails is warned
-// of. Then everything else in OUTPUT.partial is removed. FQ_IO, FQ_DEVICE, FQ_CANCELLED; what was
-// finished stays finished.
+// of. Then everything else in OUTPUT.partial is removed. FQ_IO, also for a shard that cannot be
+// read, FQ_DEVICE, FQ_CANCELLED; what was finished stays finished.
 fq_status fq_output_take_up(bool *accepted, fq_output *output, const fq_plan *plan,
                             const fq_journal_shard *const *lines, const fq_check_options *options,
                             fq_error *err);

@@ -57,13 +57,15 @@ fq_journal_place fq_output_place(const fq_output *output, const char *name) {
     return (fq_journal_place){0};
 }
 
-const char *fq_output_strange_file(int fd) {
+fq_status fq_output_examine_file(const char **strange, int fd, const char *path, fq_error *err) {
     struct stat st;
-    return fstat(fd, &st) != 0      ? strerror(errno)
-           : !S_ISREG(st.st_mode)   ? "is no regular file"
-           : st.st_uid != geteuid() ? "belongs to another user"
-           : st.st_nlink != 1       ? "has another name, too (a hard link)"
-                                    : NULL;
+    if (fstat(fd, &st) != 0)
+        return fq_fail_errno(err, errno, "%s: cannot be examined", path);
+    *strange = !S_ISREG(st.st_mode)     ? "is no regular file"
+               : st.st_uid != geteuid() ? "belongs to another user"
+               : st.st_nlink != 1       ? "has another name, too (a hard link)"
+                                        : NULL;
+    return FQ_OK;
 }
 
 static const char is_folder[] = "is a folder";
@@ -71,6 +73,7 @@ static const char is_folder[] = "is a folder";
 // Opens what is at the journal's place: *fd is -1 if there is nothing, or something *strange.
 static fq_status open_found(int *fd, const char **strange, const fq_output *output, fq_error *err) {
     const fq_output_journal *journal = &output->journal;
+    fq_status status = FQ_OK;
     *strange = NULL;
     *fd = fq_retry_openat(output->parent_fd, journal->name,
                           O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0);
@@ -83,12 +86,12 @@ static fq_status open_found(int *fd, const char **strange, const fq_output *outp
     else if (*fd < 0 && errno != ENOENT)
         return fq_fail_errno(err, errno, "%s: cannot be opened", journal->path);
     else if (*fd >= 0)
-        *strange = fq_output_strange_file(*fd);
-    if (*fd >= 0 && *strange) {
+        status = fq_output_examine_file(strange, *fd, journal->path, err);
+    if (*fd >= 0 && (*strange || status != FQ_OK)) {
         close(*fd);
         *fd = -1;
     }
-    return FQ_OK;
+    return status;
 }
 
 // Reads up to nbytes from the start. Returns how many there were, or -1 with errno set.

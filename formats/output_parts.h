@@ -64,8 +64,9 @@ fq_status fq_output_lock(bool *is_locked, const fq_output *output, int fd, const
 // What is at that name in the parent, links not followed. All 0 if there is nothing.
 fq_journal_place fq_output_place(const fq_output *output, const char *name);
 
-// Why an open file may have been put there by someone else; NULL if nothing says so.
-const char *fq_output_strange_file(int fd);
+// Why an open file may have been put there by someone else; *strange is NULL if nothing says so.
+// path is for messages.
+fq_status fq_output_examine_file(const char **strange, int fd, const char *path, fq_error *err);
 
 // ---- The journal
 

@@ -105,10 +105,15 @@ static fq_status open_partial(fq_output *output, fq_error *err) {
     if (fd < 0)
         return fq_fail_errno(err, errno, "%s: cannot be opened", output->partial);
     output->partial_fd = fd;
+    fq_status status = FQ_OK;
     if (!output->is_folder)
-        strange = fq_output_strange_file(fd);
-    else if (fstat(fd, &st) != 0 || st.st_uid != geteuid())
+        status = fq_output_examine_file(&strange, fd, output->partial, err);
+    else if (fstat(fd, &st) != 0)
+        status = fq_fail_errno(err, errno, "%s: cannot be examined", output->partial);
+    else if (st.st_uid != geteuid())
         strange = "belongs to another user";
+    if (status != FQ_OK)
+        return status;
     if (strange)
         return fail_strange(output, strange, err);
     return fq_output_lock(&is_locked, output, fd, output->partial_name, err);
@@ -181,26 +186,40 @@ static bool has_header(const char *piece, uint64_t at, size_t n, const char *hea
     return memcmp(piece, header + at, left < n ? left : n) == 0;
 }
 
-static verdict check_bytes(const check *c, int fd, const fq_journal_shard *line, const char *header,
-                           size_t header_nbytes, char *buffer) {
+// What cannot be read may be whole: the run ends, and leaves it to the user to remove it.
+static fq_status fail_check(const check *c, const fq_shard *layout, fq_error *err) {
+    const bool is_folder = c->output->is_folder;
+    return fq_fail(
+        err, FQ_IO,
+        "%s%s%s: cannot be checked: %s; try again, or remove it to have it written again",
+        c->output->partial, is_folder ? "/" : "", is_folder ? layout->name : "", strerror(errno));
+}
+
+// Sets *out, unless the run is to stop: the pool then ends with FQ_CANCELLED. -1 with errno set.
+static int check_bytes(verdict *out, const check *c, int fd, const fq_journal_shard *line,
+                       const char *header, size_t header_nbytes, char *buffer) {
     uint32_t crc = 0;
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    *out = CHANGED;
     for (uint64_t at = 0; at < line->digest.nbytes;) {
         if (c->options->cancelled && __atomic_load_n(c->options->cancelled, __ATOMIC_RELAXED))
-            return NOT_CHECKED; // the pool ends with FQ_CANCELLED
+            return 0;
         const uint64_t left = line->digest.nbytes - at;
         const ssize_t n =
             pread(fd, buffer, left < READ_NBYTES ? (size_t)left : READ_NBYTES, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0 || !has_header(buffer, at, (size_t)n, header, header_nbytes))
-            return CHANGED;
+        if (n < 0)
+            return -1;
+        if (n == 0 || !has_header(buffer, at, (size_t)n, header, header_nbytes))
+            return 0;
         crc = fq_crc32(crc, buffer, (size_t)n);
         at += (size_t)n;
         if (c->options->progress)
             __atomic_fetch_add(&c->options->progress->bytes_read, (uint64_t)n, __ATOMIC_RELAXED);
     }
-    return crc == line->digest.crc32 ? GOOD : CHANGED;
+    *out = crc == line->digest.crc32 ? GOOD : CHANGED;
+    return 0;
 }
 
 static bool take_shard(void *context, uint32_t worker, uint64_t limit, uint64_t *order,
@@ -215,30 +234,42 @@ static bool take_shard(void *context, uint32_t worker, uint64_t limit, uint64_t 
     return true;
 }
 
+// Looks at an open file. -1 with errno set.
+static int check_file(verdict *out, const check *c, int fd, size_t index, const char *header,
+                      size_t header_nbytes, char *buffer) {
+    struct stat st;
+    const fq_journal_shard *line = c->lines[index];
+    const uint64_t nbytes = header_nbytes + c->plan->shards[index].layout.data_nbytes;
+    if (fstat(fd, &st) != 0)
+        return -1;
+    *out = CHANGED;
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != nbytes || line->digest.nbytes != nbytes)
+        return 0;
+    return check_bytes(out, c, fd, line, header, header_nbytes, buffer);
+}
+
 static fq_status check_shard(void *context, uint32_t worker, fq_error *err) {
     check *c = context;
     const size_t index = c->current[worker];
     const fq_shard *layout = &c->plan->shards[index].layout;
-    const fq_journal_shard *line = c->lines[index];
+    verdict *out = &c->verdicts[index];
     char *header = NULL;
     size_t header_nbytes = 0;
-    struct stat st;
-    const fq_status status = fq_safetensors_header(&header, &header_nbytes, layout, err);
+    fq_status status = fq_safetensors_header(&header, &header_nbytes, layout, err);
     if (status != FQ_OK)
         return status;
     const int fd = fq_output_open_file(c->output, layout->name);
-    if (fd < 0)
-        c->verdicts[index] = errno == ENOENT ? ABSENT : CHANGED;
-    else if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-             (uint64_t)st.st_size != line->digest.nbytes ||
-             line->digest.nbytes != header_nbytes + layout->data_nbytes)
-        c->verdicts[index] = CHANGED;
-    else
-        c->verdicts[index] = check_bytes(c, fd, line, header, header_nbytes, c->buffers[worker]);
+    if (fd < 0 && errno == ENOENT)
+        *out = ABSENT;
+    else if (fd < 0 && (errno == ELOOP || errno == ENOTDIR || errno == ENXIO)) // a link, a socket
+        *out = CHANGED;
+    else if (fd < 0 ||
+             check_file(out, c, fd, index, header, header_nbytes, c->buffers[worker]) != 0)
+        status = fail_check(c, layout, err);
     if (fd >= 0)
         close(fd);
     free(header);
-    return FQ_OK;
+    return status;
 }
 
 static fq_status check_shards(check *c, fq_error *err) {
