@@ -15,7 +15,6 @@ from support import tool
 SHIM = os.environ.get("FP8Q_SHIM", "")
 LONG = os.environ.get("FP8Q_LONG") == "1"
 SANITIZED = os.environ.get("FP8Q_SANITIZED", "")  # the sanitizers that the program is built with
-RESUME = os.environ.get("FP8Q_RESUME") != "0"  # the program knows --resume
 SEED = 20  # of all samples, so that a run can be repeated
 SECONDS = 120  # a run that takes longer hangs
 REPORT = struct.Struct("=5Q")  # of fault.c

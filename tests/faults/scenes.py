@@ -264,6 +264,8 @@ class Stage:
             return
         if any(map(LOST.search, outcome.lines)):
             return  # the message about it is counted, at least
+        if left == {"out.partial.journal"} and outcome.n_struck > 1:
+            return  # its removal was struck, too; alone it is in nobody's way
         if state == "complete" and any(map(COMPLETE.match, outcome.lines)):
             return  # and the line says what else is there
         if not any(map(LEFT.search, outcome.lines)):

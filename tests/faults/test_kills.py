@@ -15,7 +15,7 @@ CHANGES = (
 )
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Whether a run with --resume comes after a kill, or a refused one and one with --force.
-WAYS = [False, True] if injection.RESUME else [False]
+WAYS = [False, True]
 WRITERS = [scene for scene in scenes.SCENES if scene.writes]
 LARGE = [
     scenes.Scene("convert a large folder", "convert", "large"),
@@ -175,7 +175,7 @@ class KillsAtRandomTimes(KillCase):
             longest, n_killed, n_runs = self.seconds_of(scene), 0, 0
             while n_killed < n_each:
                 seconds = source.uniform(0, longest)
-                code, found = self.kill_once(scene, seconds, injection.RESUME)
+                code, found = self.kill_once(scene, seconds, True)
                 self.assertFalse(found, f"{scene.name}, after {seconds} s: {found}")
                 n_killed += code == -signal.SIGKILL
                 n_runs += 1
