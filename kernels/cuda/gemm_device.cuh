@@ -1,0 +1,144 @@
+// What the GEMM kernels share: B's scales, and which rows of A a tile covers.
+#ifndef FQ_CUDA_GEMM_DEVICE_CUH
+#define FQ_CUDA_GEMM_DEVICE_CUH
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/ptx.cuh"
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+namespace gemm {
+
+constexpr uint32_t BLOCK = FQ_CUDA_GEMM_BLOCK;
+
+static __host__ __device__ __forceinline__ uint64_t ceil_div(uint64_t a, uint64_t b) {
+    return (a + b - 1) / b;
+}
+
+// 2^(exponent - 127), as fq_f32_of_e8m0 (lib/fp8.h).
+static __device__ __forceinline__ float scale_of_exponent(uint32_t exponent) {
+    const uint32_t least = 0x00400000, nan = 0x7FC00000; // 2^-127 is subnormal
+    return __uint_as_float(exponent == 0 ? least : exponent == 255 ? nan : exponent << 23);
+}
+
+// How B's scales lie in memory: FP32 side by side along K, or words of four exponents, which lie
+// line_words apart along K.
+struct b_scale_layout {
+    const uint32_t *first;
+    uint32_t line_words;    // 0: FP32
+    uint32_t n_block_words; // from one 128 of N to the next
+    uint64_t group_words;   // from group to group
+
+    static __host__ __device__ __forceinline__ b_scale_layout of(const fq_cuda_gemm &g) {
+        const uint32_t *first = (const uint32_t *)g.b_scales;
+        const uint32_t n_k_blocks = (uint32_t)ceil_div(g.k, BLOCK);
+        if (!g.b_scales_packed)
+            return {first, 0, n_k_blocks, ceil_div(g.n, BLOCK) * n_k_blocks};
+        const uint32_t line = (uint32_t)(g.n + 3) / 4 * 4; // a word each row of B
+        return {first, line, BLOCK, (uint64_t)((n_k_blocks + 3) / 4) * line};
+    }
+};
+
+// The scales of one 128 of B's rows along K.
+struct b_scale_row {
+    const uint32_t *first;
+
+    static __device__ __forceinline__ b_scale_row of(const b_scale_layout &layout, uint32_t group,
+                                                     uint32_t n_block) {
+        return {layout.first + group * layout.group_words +
+                (uint64_t)n_block * layout.n_block_words};
+    }
+
+    __device__ __forceinline__ float at(const b_scale_layout &layout, uint32_t k_block) const {
+        const uint64_t line = layout.line_words;
+        const uint32_t word = __ldg(first + (line == 0 ? k_block : k_block / 4 * line));
+        return line == 0 ? __uint_as_float(word)
+                         : scale_of_exponent(word >> k_block % 4 * 8 & 0xFF);
+    }
+};
+
+// The scales of one 128 of N, block after block of K, for a warp: its lanes load 32 blocks at a
+// time, one such window ahead.
+class b_scale_stream {
+    b_scale_row row;
+    float now, later; // this lane's, of the window that is being read and of the next
+
+    __device__ __forceinline__ float load(const b_scale_layout &layout, uint32_t window,
+                                          uint32_t end) const {
+        return row.at(layout, min(window + ptx::lane_id(), end - 1));
+    }
+
+  public:
+    // For the blocks of K from `first` on; `end` is past the last, and not 0.
+    __device__ __forceinline__ void begin(const b_scale_layout &layout, uint32_t group,
+                                          uint32_t n_block, uint32_t first_k_block, uint32_t end) {
+        row = b_scale_row::of(layout, group, n_block);
+        later = load(layout, first_k_block, end);
+    }
+
+    // The scale of block first + i; called for i = 0, 1, …
+    __device__ __forceinline__ float next(const b_scale_layout &layout, uint32_t first_k_block,
+                                          uint32_t i, uint32_t end) {
+        if (i % 32 == 0) {
+            now = later;
+            later = load(layout, first_k_block + i + 32, end);
+        }
+        return __shfl_sync(0xFFFFFFFF, now, i % 32);
+    }
+};
+
+// Consecutive rows of A that meet one matrix of B.
+struct row_range {
+    uint32_t group;
+    uint64_t begin, end;
+};
+
+static __device__ __forceinline__ row_range rows_of_group(const fq_cuda_gemm &g, uint32_t group) {
+    if (g.grouping == FQ_CUDA_GEMM_DENSE)
+        return {0, 0, g.m};
+    if (g.grouping == FQ_CUDA_GEMM_CONTIGUOUS)
+        return {group, group == 0 ? 0 : g.group_rows[group - 1], g.group_rows[group]};
+    const uint64_t begin = group * g.slot_rows;
+    return {group, begin, begin + g.group_rows[group]};
+}
+
+// Tile `index` of all groups' rows, cut into tiles of tile_rows that begin anew in each group.
+// False past the last.
+static __device__ __forceinline__ bool find_row_tile(row_range *out, const fq_cuda_gemm &g,
+                                                     uint64_t index, uint32_t tile_rows) {
+    for (uint32_t group = 0; group < g.n_groups; group++) {
+        const row_range rows = rows_of_group(g, group);
+        const uint64_t n_tiles = ceil_div(rows.end - rows.begin, tile_rows);
+        if (index < n_tiles) {
+            out->group = group;
+            out->begin = rows.begin + index * tile_rows;
+            out->end = min(rows.end, out->begin + tile_rows);
+            return true;
+        }
+        index -= n_tiles;
+    }
+    return false;
+}
+
+// At most so many row tiles, whatever group_rows says: host code cannot read it.
+static inline uint64_t max_row_tiles(const fq_cuda_gemm *g, uint32_t tile_rows) {
+    if (g->grouping == FQ_CUDA_GEMM_DENSE)
+        return ceil_div(g->m, tile_rows);
+    if (g->grouping == FQ_CUDA_GEMM_CONTIGUOUS)
+        return g->m / tile_rows + g->n_groups;
+    return g->n_groups * ceil_div(g->slot_rows, tile_rows);
+}
+
+static __device__ __forceinline__ void store_element(const fq_cuda_gemm &g, uint64_t row,
+                                                     uint64_t col, float value) {
+    const uint64_t at = row * g.d_stride + col;
+    if (g.d_is_f32)
+        ((float *)g.d)[at] = value;
+    else
+        ((__nv_bfloat16 *)g.d)[at] = __float2bfloat16_rn(value);
+}
+
+} // namespace gemm
+
+#endif

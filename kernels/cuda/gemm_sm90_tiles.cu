@@ -1,0 +1,342 @@
+// The Hopper kernel for many rows. Blocks stay and walk over the tiles of D. One warp keeps TMA
+// loading stages of A, B and A's scales; two warpgroups multiply them (WGMMA), promote the sum of
+// every 128 of K to FP32, and hand finished tiles to TMA for storing. While one warpgroup promotes,
+// the other keeps the tensor cores busy.
+#include "kernels/cuda/gemm_sm90_launch.cuh"
+#include "kernels/cuda/gemm_sm90_store.cuh"
+#include "kernels/cuda/gemm_sm90_tiles.cuh"
+#include "kernels/cuda/gemm_sm90_walk.cuh"
+
+#include <cuda_runtime.h>
+
+namespace {
+
+using namespace gemm;
+using namespace tiles;
+
+// A place in the ring of stages; both sides walk it in step.
+template <int N_STAGES> struct ring {
+    uint32_t stage = 0, phase = 0;
+    __device__ __forceinline__ void advance() {
+        stage = stage == N_STAGES - 1 ? 0 : stage + 1;
+        phase ^= stage == 0;
+    }
+};
+
+// Loads a box into this block, or, if it is shared, into all blocks of the mask.
+template <bool SHARED>
+__device__ __forceinline__ void load(uint32_t shared, const fq_cuda_tensor_map &map,
+                                     uint32_t barrier, int32_t column, int32_t row, uint16_t mask) {
+    if (SHARED)
+        ptx::tma_load_multicast(shared, &map, barrier, column, row, mask, ptx::L2_NORMAL);
+    else
+        ptx::tma_load(shared, &map, barrier, column, row, ptx::L2_NORMAL);
+}
+
+// Tells the consumers a job.
+template <class S>
+__device__ __forceinline__ void tell(storage<S> &s, ring<N_JOBS> &at, const job &j) {
+    ptx::mbarrier_wait(ptx::shared_address(&s.done[at.stage]), at.phase ^ 1);
+    s.jobs[at.stage] = j;
+    ptx::mbarrier_arrive(ptx::shared_address(&s.told[at.stage]));
+    at.advance();
+}
+
+// Loads all stages of all tiles of this block. One thread.
+template <class S> __device__ __forceinline__ void produce(const arguments &args, storage<S> &s) {
+    const member<S> me = member<S>::of_block();
+    const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
+    walk<S> tiles(args);
+    ring<S::N_STAGES> at;
+    ring<N_JOBS> at_job;
+    job j = {};
+    while (tiles.next(&j)) {
+        tell(s, at_job, j);
+        const int32_t a_row = (int32_t)(j.begin + first_m);
+        const int32_t a_scales_row = (int32_t)(j.begin / 4 * 4); // TMA begins at 16 bytes
+        const int32_t b_row = (int32_t)(j.group * (uint32_t)args.gemm.n + j.n0 + first_n);
+        const uint32_t nbytes = S::STAGE_BYTES - (S::WAVES - j.n_waves) * S::WAVE_BYTES;
+#pragma unroll 1 // this thread has few registers
+        for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++, at.advance()) {
+            const uint32_t full = ptx::shared_address(&s.full[at.stage]);
+            const uint32_t a = ptx::shared_address(s.a[at.stage] + first_m * BLOCK);
+            const uint32_t b = ptx::shared_address(s.b[at.stage] + first_n * BLOCK);
+            const uint32_t a_scales = ptx::shared_address(s.a_scales[at.stage]);
+            const int32_t column = (int32_t)(k_block * BLOCK);
+            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+            ptx::mbarrier_arrive_expect(full, nbytes);
+#pragma unroll
+            for (uint32_t wave = 0; wave < S::WAVES; wave++) {
+                if (wave >= j.n_waves)
+                    break;
+                const int32_t m = (int32_t)(wave * WAVES_M);
+                load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m());
+                load<false>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
+                            a_scales_row + m, (int32_t)k_block, 0);
+            }
+            load<S::SHARE_B>(b, args.b, full, column, b_row, me.same_n());
+        }
+    }
+    j.is_last = true;
+    tell(s, at_job, j);
+}
+
+// The lanes that tell a block that a stage is free again: one for each block that loads it. This
+// lane's is told at this address, of the first stage; none: 0.
+template <class S> __device__ __forceinline__ uint32_t find_loader(const storage<S> &s) {
+    const uint32_t empty = ptx::shared_address(s.empty), lane = ptx::lane_id();
+    if (lane >= S::N_LOADERS)
+        return 0;
+    if (S::CLUSTER == 1)
+        return empty;
+    const member<S> me = member<S>::of_block();
+    const uint32_t across_n = member<S>::rank_of(me.m, (me.n + 1) % S::CLUSTER_N);
+    const uint32_t across_m = member<S>::rank_of((me.m + 1) % S::CLUSTER_M, me.n);
+    const uint32_t self = member<S>::rank_of(me.m, me.n);
+    return ptx::map_to_rank(empty, lane == 0                 ? self
+                                   : lane == 1 && S::SHARE_A ? across_n
+                                                             : across_m);
+}
+
+template <class S> __device__ __forceinline__ void release(uint32_t loader, uint32_t stage) {
+    if (loader == 0)
+        return;
+    if (S::CLUSTER == 1)
+        ptx::mbarrier_arrive(loader + stage * sizeof(uint64_t));
+    else
+        ptx::mbarrier_arrive_cluster(loader + stage * sizeof(uint64_t));
+}
+
+// part = the products of 64 rows and N columns, one 128 of K.
+template <int N>
+__device__ __forceinline__ void multiply(float (&part)[N / 2], uint32_t a, uint32_t b) {
+    ptx::wgmma_hold(part);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < BLOCK / 32; step++) // 32 bytes of K: 2 units of a descriptor
+        ptx::wgmma<N>::multiply(part, a + 2 * step, b + 2 * step, step != 0);
+    ptx::wgmma_commit();
+    ptx::wgmma_hold(part);
+}
+
+// sum += scales · part. The first FIRST columns lie in one 128 of N, the others in the next.
+template <int N, int FIRST, int N_SUMS, int N_B_SCALES>
+__device__ __forceinline__ void promote(float (&sum)[N_SUMS], const float (&part)[N / 2],
+                                        float a_scale_0, float a_scale_8,
+                                        const float (&b_scale)[N_B_SCALES]) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const float scale =
+            (i % 4 < 2 ? a_scale_0 : a_scale_8) * b_scale[i / 4 * 8 < FIRST ? 0 : 1];
+        sum[i] = fmaf(scale, part[i], sum[i]);
+    }
+}
+
+// What a warpgroup keeps in registers while it works on a tile.
+template <class S> struct progress {
+    int waves;                              // that have rows to store
+    b_scale_stream b_scales[S::N_B_SCALES]; // of the first 128 of N in the tile, and of the next
+    uint32_t a_scale;                       // of this thread's first row, in a stage's
+    ring<S::N_STAGES> at;                   // the next stage
+    uint32_t loader;                        // whom this lane tells that it is free: find_loader
+};
+
+// Sums up N columns of WAVES waves of a tile. The first FIRST columns lie in one 128 of N.
+template <class S, int WAVES, int N, int FIRST>
+__device__ __forceinline__ void accumulate(sums<S> &sum, storage<S> &s, progress<S> &p,
+                                           const consumer &me, const arguments &args) {
+    const uint32_t a = ptx::descriptor_low(ptx::shared_address(s.a[0]) + me.group * WAVE_M * BLOCK);
+    const uint32_t b = ptx::descriptor_low(ptx::shared_address(s.b[0]));
+    for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++, p.at.advance()) {
+        float b_scale[S::N_B_SCALES];
+#pragma unroll
+        for (int i = 0; i < S::N_B_SCALES; i++)
+            if (i == 0 || FIRST < N)
+                b_scale[i] = p.b_scales[i].next(args.b_scales, 0, k_block, args.n_k_blocks);
+        const float *a_scales = s.a_scales[p.at.stage][0] + p.a_scale;
+        ptx::mbarrier_wait(ptx::shared_address(&s.full[p.at.stage]), p.at.phase);
+#pragma unroll
+        for (int wave = 0; wave < WAVES; wave++) {
+            float part[N / 2];
+            const float a_scale_0 = a_scales[wave * A_SCALES];
+            const float a_scale_8 = a_scales[wave * A_SCALES + 8];
+            multiply<N>(part, a + (p.at.stage * S::TILE_M + wave * WAVES_M) * BLOCK / 16,
+                        b + p.at.stage * S::TILE_N * BLOCK / 16);
+            ptx::wgmma_wait<0>();
+            ptx::wgmma_hold(part);
+            if (wave == WAVES - 1)
+                release<S>(p.loader, p.at.stage);
+            promote<N, FIRST>(sum[wave], part, a_scale_0, a_scale_8, b_scale);
+        }
+        if (WAVES == 0)
+            release<S>(p.loader, p.at.stage);
+    }
+}
+
+// The same for the columns that the tile has in D, and for the border where it is, at one of the
+// multiples of STEP.
+template <class S, int WAVES, int FIRST, int STEP>
+__device__ __forceinline__ void accumulate_columns(sums<S> &sum, storage<S> &s, progress<S> &p,
+                                                   const consumer &me, const arguments &args,
+                                                   uint32_t n0) {
+    constexpr int last = S::TILE_N < BLOCK ? S::TILE_N : BLOCK;
+    if constexpr (S::HAS_NARROW) {
+        if (args.gemm.n - n0 <= NARROW_N)
+            return accumulate<S, WAVES, NARROW_N, NARROW_N>(sum, s, p, me, args);
+    }
+    if constexpr (FIRST < last) {
+        if (BLOCK - n0 % BLOCK > FIRST)
+            return accumulate_columns<S, WAVES, FIRST + STEP, STEP>(sum, s, p, me, args, n0);
+    }
+    accumulate<S, WAVES, S::TILE_N, FIRST>(sum, s, p, me, args);
+}
+
+// And for the waves that the warpgroup has in D: WAVES, or fewer.
+template <class S, int WAVES>
+__device__ __forceinline__ void accumulate_waves(sums<S> &sum, storage<S> &s, progress<S> &p,
+                                                 const consumer &me, const arguments &args,
+                                                 uint32_t n0) {
+    constexpr int step = S::TILE_N % BLOCK == 0 ? BLOCK : S::TILE_N % 64 == 0 ? 64 : 32;
+    if constexpr (WAVES > 0) {
+        if (p.waves < WAVES)
+            return accumulate_waves<S, WAVES - 1>(sum, s, p, me, args, n0);
+        accumulate_columns<S, WAVES, step, step>(sum, s, p, me, args, n0);
+    } else {
+        accumulate<S, 0, S::TILE_N, S::TILE_N>(sum, s, p, me, args);
+    }
+}
+
+// Waits for the job at that place, and asks for its first scales of B. False if there is none.
+template <class S>
+__device__ __forceinline__ bool begin(progress<S> &p, const storage<S> &s,
+                                      const ring<N_JOBS> &at_job, const consumer &me,
+                                      const arguments &args) {
+    ptx::mbarrier_wait(ptx::shared_address(&s.told[at_job.stage]), at_job.phase);
+    const job &j = s.jobs[at_job.stage];
+    if (j.is_last)
+        return false;
+    p.waves = 0;
+#pragma unroll
+    for (int wave = 0; wave < S::WAVES; wave++)
+        p.waves += j.begin + me.wave_row(wave) < j.end;
+    p.a_scale = j.begin % 4 + me.group * WAVE_M + me.warp * 16 + me.lane / 4;
+#pragma unroll
+    for (int i = 0; i < S::N_B_SCALES; i++)
+        p.b_scales[i].begin(args.b_scales, j.group, min(j.n0 / BLOCK + i, args.n_n_blocks - 1), 0,
+                            args.n_k_blocks);
+    return true;
+}
+
+template <class S> __device__ __forceinline__ void consume(const arguments &args, storage<S> &s) {
+    const consumer me = consumer::of_thread();
+    ring<N_JOBS> at_job;
+    progress<S> p = {};
+    p.loader = find_loader(s);
+    for (bool more = begin(p, s, at_job, me, args); more;) {
+        sums<S> sum = {};
+        const uint32_t slot = at_job.stage;
+        accumulate_waves<S, S::WAVES>(sum, s, p, me, args, s.jobs[slot].n0);
+        at_job.advance();
+        if constexpr (S::F32) {
+            store_f32<S>(args.gemm, s.jobs[slot], sum);
+            more = begin(p, s, at_job, me, args);
+        } else { // the next tile's scales of B come while this one is stored
+            stage<S>(s, sum);
+            more = begin(p, s, at_job, me, args);
+            store_staged<S>(args, s, s.jobs[slot]);
+        }
+        __syncwarp();
+        if (me.lane == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&s.done[slot]));
+    }
+    if (!S::F32 && threadIdx.x % GROUP == 0)
+        ptx::tma_store_wait_read(); // shared memory must outlive the stores
+}
+
+template <class S>
+__global__ void __launch_bounds__(THREADS, 1)
+    multiply_tiles(const __grid_constant__ arguments args) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    storage<S> &s = *(storage<S> *)shared;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < S::N_STAGES; i++) {
+            ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&s.empty[i]),
+                               S::N_LOADERS * N_CONSUMERS * GROUP / 32);
+        }
+        for (int i = 0; i < N_JOBS; i++) {
+            ptx::mbarrier_init(ptx::shared_address(&s.told[i]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&s.done[i]), N_CONSUMERS * GROUP / 32);
+        }
+        ptx::fence_mbarrier_init();
+        ptx::prefetch_map(&args.a);
+        ptx::prefetch_map(&args.b);
+        ptx::prefetch_map(&args.a_scales);
+        ptx::prefetch_map(&args.d);
+    }
+    if (S::CLUSTER > 1)
+        ptx::cluster_sync();
+    else
+        __syncthreads();
+    if (threadIdx.x >= N_CONSUMERS * GROUP) {
+        ptx::registers_lower<PRODUCER_REGISTERS>();
+        if (threadIdx.x / 32 == N_CONSUMERS * GROUP / 32 && ptx::elect_one())
+            produce<S>(args, s);
+        __syncwarp();
+    } else {
+        ptx::registers_raise<CONSUMER_REGISTERS>();
+        consume<S>(args, s);
+    }
+    if (S::CLUSTER > 1)
+        ptx::cluster_sync(); // the other block may still signal this one's barriers
+}
+
+// ---- Launching ----
+
+template <class S>
+fq_status launch_tiles(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice,
+                       cudaStream_t stream, fq_error *err) {
+    arguments args = {};
+    args.gemm = *g;
+    args.b_scales = b_scale_layout::of(*g);
+    args.n_k_blocks = (uint32_t)ceil_div(g->k, BLOCK);
+    args.n_n_blocks = (uint32_t)ceil_div(g->n, BLOCK);
+    args.raster = choice->raster;
+    // TMA stores whole 16 bytes, also at the end of a row.
+    args.store_by_tma =
+        !S::F32 && (uintptr_t)g->d % 16 == 0 && g->d_stride % 8 == 0 && g->n % 8 == 0;
+    fq_status status = make_input_maps(&args, g, S::LOAD_M, S::LOAD_N, A_SCALES_LOADED, err);
+    if (status == FQ_OK && args.store_by_tma) {
+        const fq_cuda_matrix d = {
+            g->d,        FQ_CUDA_BF16, g->m,     g->n,
+            g->d_stride, WAVE_M,       S::PANEL, S::PANEL * sizeof(__nv_bfloat16)};
+        status = fq_cuda_tensor_map_make(&args.d, &d, err);
+    }
+    const launch_shape how = {S::CLUSTER, THREADS, sizeof(storage<S>)};
+    uint32_t n_clusters = 0;
+    if (status == FQ_OK)
+        status = count_clusters(&n_clusters, multiply_tiles<S>, how, err);
+    if (status != FQ_OK)
+        return status;
+    const uint64_t n_units = max_row_tiles(g, S::UNIT_M) * ceil_div(g->n, S::UNIT_N);
+    if (n_units < n_clusters)
+        n_clusters = (uint32_t)n_units;
+    return launch(multiply_tiles<S>, args, how, n_clusters * S::CLUSTER, stream, err);
+}
+
+} // namespace
+
+fq_status fq_cuda_gemm_sm90_tiles_launch(const fq_cuda_gemm *gemm,
+                                         const fq_cuda_gemm_choice *choice, cudaStream_t stream,
+                                         fq_error *err) {
+#define TRY_AS(f32, waves, n, how)                                                                 \
+    if (gemm->d_is_f32 == (f32) && choice->tile_m == (waves)*WAVES_M && choice->tile_n == (n) &&   \
+        choice->share == (how))                                                                    \
+        return launch_tiles<shape<waves, n, how, f32>>(gemm, choice, stream, err);
+#define TRY_BF16(waves, n, how) TRY_AS(false, waves, n, how)
+#define TRY_F32(waves, n, how) TRY_AS(true, waves, n, how)
+    FQ_CUDA_GEMM_TILES_INSTANCES(TRY_BF16)
+    FQ_CUDA_GEMM_TILES_F32_INSTANCES(TRY_F32)
+    return fq_fail(err, FQ_USAGE, "gemm_sm90: there is no kernel of tiles of %u×%u", choice->tile_m,
+                   choice->tile_n);
+}

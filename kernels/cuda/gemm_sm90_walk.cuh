@@ -1,0 +1,124 @@
+// In which order the blocks of the Hopper kernel for many rows take the tiles of D. The thread that
+// loads walks, and tells the threads that multiply.
+#ifndef FQ_CUDA_GEMM_SM90_WALK_CUH
+#define FQ_CUDA_GEMM_SM90_WALK_CUH
+
+#include "kernels/cuda/gemm_sm90_tiles.cuh"
+
+namespace tiles {
+
+// Where a cluster is at work: a unit (the cluster's tiles) of a group's rows, whole or half of it.
+struct place {
+    uint32_t unit_m, unit_n;
+    uint32_t half, n_halves; // 0, 2: whole; 0 or 1, 1: that half of its rows
+};
+
+// Gives each block its tiles: every cluster takes each n_clusters-th unit. Of a dense product,
+// units that would not come out even go in halves, to the clusters that had a unit less first:
+// those of a last round that would leave half of the clusters idle are cut in two, and those of a
+// last column no wider than NARROW_N take half the time as they are.
+template <class S> class walk {
+    const arguments &args;
+    uint32_t group = 0;
+    uint32_t begin, n_rows; // of the group
+    uint32_t n_units_m, n_units_n;
+    uint32_t index,
+        first_index = 0; // the next unit, and the group's first, counted over all groups
+    uint32_t n_whole;    // units of the group that are dealt out whole
+    uint32_t n_cut = 0, n_narrow = 0; // units to be cut in halves; units of a narrow column
+    uint32_t turn = 0;                // halves that this cluster has had
+
+    static __device__ __forceinline__ uint32_t cluster() { return blockIdx.x / S::CLUSTER; }
+    static __device__ __forceinline__ uint32_t n_clusters() { return gridDim.x / S::CLUSTER; }
+
+    __device__ __forceinline__ void enter_group() {
+        const row_range rows = rows_of_group(args.gemm, group);
+        begin = (uint32_t)rows.begin, n_rows = (uint32_t)(rows.end - rows.begin);
+        n_units_m = (n_rows + S::UNIT_M - 1) / S::UNIT_M;
+        n_whole = n_units_m * n_units_n;
+    }
+
+    __device__ __forceinline__ void set_halves_aside() {
+        if (S::HAS_NARROW && (args.gemm.n - 1) % S::UNIT_N < NARROW_N) {
+            n_units_n--;
+            n_narrow = n_units_m;
+        }
+        n_whole = n_units_m * n_units_n;
+        const uint32_t last_round = n_whole % n_clusters();
+        if (S::WAVES == 2 && n_whole > n_clusters() && last_round <= n_clusters() / 2)
+            n_cut = last_round;
+        n_whole -= n_cut;
+    }
+
+    // `raster` units of M are walked together along N, so that what is at work at one time covers
+    // a nearly square part of D, and reads little of A and B.
+    __device__ __forceinline__ place locate(uint32_t unit) const {
+        const uint32_t per_band = args.raster * n_units_n;
+        const uint32_t first_m = unit / per_band * args.raster, in_band = unit % per_band;
+        const uint32_t height = min(args.raster, n_units_m - first_m);
+        return {first_m + in_band % height, in_band / height, 0, 2};
+    }
+
+    __device__ __forceinline__ bool next_half(place *out) {
+        const uint32_t busy =
+            n_whole % n_clusters(); // clusters that had a unit more than the others
+        const uint32_t n_idle = busy == 0 ? 0 : n_clusters() - busy;
+        const bool idle = busy != 0 && cluster() >= busy;
+        uint32_t i = idle && turn < 2 ? cluster() - busy + turn * n_idle
+                                      : 2 * n_idle + cluster() + (turn - 2 * idle) * n_clusters();
+        turn++;
+        if (i < 2 * n_cut) {
+            *out = locate(n_whole + i / 2);
+            out->half = i % 2, out->n_halves = 1;
+            return true;
+        }
+        i -= 2 * n_cut;
+        *out = {i, n_units_n, 0, 2};
+        return i < n_narrow;
+    }
+
+    __device__ __forceinline__ void make_tile(job *out, const place &at) const {
+        const member<S> me = member<S>::of_block();
+        const uint32_t tile_m = S::TILE_M * at.n_halves / 2;
+        const uint32_t m =
+            min(n_rows, at.unit_m * S::UNIT_M + at.half * (S::UNIT_M / 2) + me.m * tile_m);
+        const uint32_t m_end = min(n_rows, m + tile_m);
+        out->n0 = at.unit_n * S::UNIT_N + me.n * S::TILE_N;
+        out->group = group;
+        out->begin = begin + m;
+        out->end = begin + (out->n0 < args.gemm.n ? m_end : m);
+        out->n_waves = (m_end - m + WAVES_M - 1) / WAVES_M;
+    }
+
+  public:
+    __device__ __forceinline__ explicit walk(const arguments &a)
+        : args(a), n_units_n((uint32_t)ceil_div(a.gemm.n, S::UNIT_N)), index(cluster()) {
+        enter_group();
+        if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE)
+            set_halves_aside();
+    }
+
+    // False past the last tile.
+    __device__ __forceinline__ bool next(job *out) {
+        place at;
+        while (index - first_index >= n_whole) {
+            if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE) {
+                if (!next_half(&at))
+                    return false;
+                make_tile(out, at);
+                return true;
+            }
+            if (++group == args.gemm.n_groups)
+                return false;
+            first_index += n_whole;
+            enter_group();
+        }
+        make_tile(out, locate(index - first_index));
+        index += n_clusters();
+        return true;
+    }
+};
+
+} // namespace tiles
+
+#endif
