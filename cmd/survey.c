@@ -192,7 +192,7 @@ fq_status fq_survey_make(fq_survey *out, const fq_input *input, const char *cons
     if (status)
         return status;
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        if (n_globs == 0 || fq_glob_match_any(globs, n_globs, checkpoint->by_name[i]->name))
+        if (fq_glob_chooses(globs, n_globs, checkpoint->by_name[i]->name))
             add_row(out, checkpoint->by_name[i], out->pairing.pair_of[i], f32_format);
     }
     for (size_t i = 0; i < n_globs; i++)

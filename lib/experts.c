@@ -228,19 +228,18 @@ fq_status fq_experts_warn(const fq_policy_draft *draft, fq_error *err) {
     const size_t n_tensors = draft->checkpoint->n_tensors;
     fq_arena scratch = {0};
     fq_fold_item *items = fq_arena_array(&scratch, n_tensors, sizeof *items);
-    fq_fold_line *lines = NULL;
-    size_t n = 0, n_lines = 0;
+    size_t n = 0;
     fq_status status = items ? FQ_OK : fq_fail_memory(err);
     for (size_t i = 0; i < n_tensors && !status; i++) {
-        if (is_left_fused(&draft->decisions[i]))
-            items[n++] = (fq_fold_item){.name = draft->decisions[i].tensor->name,
-                                        .rest = draft->decisions[i].reason};
+        const fq_decision *decision = &draft->decisions[i];
+        if (!is_left_fused(decision))
+            continue;
+        const char *text = fq_arena_printf(&scratch, "stays unquantized: %s", decision->reason);
+        items[n++] = (fq_fold_item){.name = decision->tensor->name, .rest = text};
+        status = text ? FQ_OK : fq_fail_memory(err);
     }
     if (!status)
-        status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
-    for (size_t i = 0; i < n_lines && !status; i++)
-        fq_messages_add(draft->warnings, "%s: %s: stays unquantized: %s", draft->checkpoint->path,
-                        lines[i].pattern, lines[i].rest);
+        status = fq_fold_messages(draft->warnings, draft->checkpoint->path, items, n, err);
     fq_arena_free(&scratch);
     return status;
 }

@@ -197,3 +197,15 @@ fq_status fq_fold(fq_fold_line **out, size_t *n_lines, fq_arena *arena, const fq
     fq_arena_free(&scratch);
     return status;
 }
+
+fq_status fq_fold_messages(fq_messages *messages, const char *path, const fq_fold_item *items,
+                           size_t n, fq_error *err) {
+    fq_arena arena = {0};
+    fq_fold_line *lines = NULL;
+    size_t n_lines = 0;
+    const fq_status status = fq_fold(&lines, &n_lines, &arena, items, n, err);
+    for (size_t i = 0; i < n_lines && !status; i++)
+        fq_messages_add(messages, "%s: %s: %s", path, lines[i].pattern, lines[i].rest);
+    fq_arena_free(&arena);
+    return status;
+}

@@ -27,4 +27,8 @@ typedef struct fq_fold_line {
 fq_status fq_fold(fq_fold_line **out, size_t *n_lines, fq_arena *arena, const fq_fold_item *items,
                   size_t n, fq_error *err);
 
+// Adds items[n] to messages, folded: "PATH: PATTERN: REST". FQ_DEVICE when out of memory.
+fq_status fq_fold_messages(fq_messages *messages, const char *path, const fq_fold_item *items,
+                           size_t n, fq_error *err);
+
 #endif

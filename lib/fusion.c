@@ -387,8 +387,7 @@ fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *
                          fq_error *err) {
     fq_arena scratch = {0};
     fq_fold_item *items = fq_arena_array(&scratch, groups->n, sizeof *items);
-    fq_fold_line *lines = NULL;
-    size_t n = 0, n_lines = 0;
+    size_t n = 0;
     fq_status status = items ? FQ_OK : fq_fail_memory(err);
     for (size_t i = 0; i < groups->n && !status; i++) {
         const fq_fusion_group *group = &groups->groups[i];
@@ -400,10 +399,7 @@ fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *
                 (fq_fold_item){.name = *group->module ? group->module : "top level", .rest = text};
     }
     if (!status)
-        status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
-    for (size_t i = 0; i < n_lines && !status; i++)
-        fq_messages_add(draft->warnings, "%s: %s: %s", draft->checkpoint->path, lines[i].pattern,
-                        lines[i].rest);
+        status = fq_fold_messages(draft->warnings, draft->checkpoint->path, items, n, err);
     fq_arena_free(&scratch);
     return status;
 }

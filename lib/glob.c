@@ -92,6 +92,10 @@ bool fq_glob_match_any(const char *const *globs, size_t n, const char *text) {
     return false;
 }
 
+bool fq_glob_chooses(const char *const *globs, size_t n, const char *text) {
+    return n == 0 || fq_glob_match_any(globs, n, text);
+}
+
 bool fq_glob_has_wildcard(const char *glob) {
     for (const char *p = glob; *p; p++) {
         if (*p == '*' || *p == '?' || (*p == '[' && end_of_set(p)))

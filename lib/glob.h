@@ -17,6 +17,9 @@ bool fq_glob_match_n(const char *glob, const char *text, size_t n);
 // True if one of globs[n] matches all of text.
 bool fq_glob_match_any(const char *const *globs, size_t n, const char *text);
 
+// Like fq_glob_match_any, but no globs choose everything: --tensor, and --tensor not given.
+bool fq_glob_chooses(const char *const *globs, size_t n, const char *text);
+
 // True if glob may match names other than itself: it holds `*`, `?` or a set.
 bool fq_glob_has_wildcard(const char *glob);
 

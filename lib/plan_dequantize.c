@@ -18,8 +18,7 @@ typedef struct dequantize_planner {
 
 static bool is_chosen(const dequantize_planner *p, const fq_tensor *tensor) {
     const fq_dequantize_options *options = p->options;
-    return options->n_globs == 0 ||
-           fq_glob_match_any(options->globs, options->n_globs, tensor->name);
+    return fq_glob_chooses(options->globs, options->n_globs, tensor->name);
 }
 
 // Bands are whole blocks: the least of them must fit the smallest buffers.

@@ -248,7 +248,8 @@ static fq_status check_list(fq_verify *verify, const fq_quant_config *quant, boo
     if (!status && is_own)
         status = find_stale(&list, verify, policy, err);
     if (!status)
-        status = fq_verify_add_folded(verify, list.items, list.n_items, err);
+        status = fq_fold_messages(&verify->problems, verify->checkpoint->path, list.items,
+                                  list.n_items, err);
     fq_arena_free(&list.scratch);
     return status;
 }

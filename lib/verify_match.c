@@ -1,5 +1,6 @@
 // Finds which matrix of the reference stands behind which weight. A plan that quantizes all of the
 // reference that can be says what each of its matrices would be called. See verify_work.h.
+#include "glob.h"
 #include "verify_work.h"
 
 #include <stdlib.h>
@@ -169,13 +170,18 @@ static bool may_be_absent(const matcher *m, const char *name) {
     return n >= n_angles && strcmp(name + n - n_angles, angles) == 0;
 }
 
+static bool is_chosen(const matcher *m, const char *name) {
+    const fq_verify_options *options = &m->draft->verify->options;
+    return fq_glob_chooses(options->globs, options->n_globs, name);
+}
+
 static fq_status list_dropped(matcher *m, fq_error *err) {
     static const char text[] = "is in the reference, but not here; convert it again";
     const fq_verify *verify = m->draft->verify;
     fq_status status = FQ_OK;
     for (size_t i = 0; i < verify->reference->n_tensors && !status; i++) {
         const char *name = verify->reference->by_name[i]->name;
-        if (!m->used[i] && !may_be_absent(m, name) && fq_verify_is_chosen(verify, name))
+        if (!m->used[i] && !may_be_absent(m, name) && is_chosen(m, name))
             status = add_item(m, name, text, err);
     }
     // Of a fused tensor, experts may be missing one by one.
@@ -185,7 +191,7 @@ static fq_status list_dropped(matcher *m, fq_error *err) {
         const char *name = step->target->name;
         const bool is_whole = fq_checkpoint_find(verify->checkpoint, step->source->name) != NULL;
         if (step->split && !m->candidates[i].used && m->used[source] && !is_whole &&
-            fq_verify_is_chosen(verify, name))
+            is_chosen(m, name))
             status = add_item(m, name, text, err);
     }
     return status;
@@ -278,7 +284,8 @@ fq_status fq_verify_match(fq_verify_draft *draft, fq_error *err) {
     if (!status)
         status = list_dropped(&m, err);
     if (!status)
-        status = fq_verify_add_folded(verify, m.items, m.n_items, err);
+        status =
+            fq_fold_messages(&verify->problems, verify->checkpoint->path, m.items, m.n_items, err);
     for (size_t i = 0; i < verify->n_tensors && !status; i++)
         verify->tensors[i].rule = rule_of(verify, &verify->tensors[i]);
     fq_arena_free(&m.scratch);

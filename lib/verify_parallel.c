@@ -104,7 +104,9 @@ fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err) {
         if (why)
             items[n++] = (fq_fold_item){.name = tensor->tensor->name, .rest = why};
     }
-    const fq_status status = ok ? fq_verify_add_folded(verify, items, n, err) : fq_fail_memory(err);
+    const fq_status status =
+        ok ? fq_fold_messages(&verify->problems, verify->checkpoint->path, items, n, err)
+           : fq_fail_memory(err);
     fq_arena_free(&scratch);
     return status;
 }

@@ -9,22 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool fq_verify_is_chosen(const fq_verify *verify, const char *name) {
-    const fq_verify_options *options = &verify->options;
-    return options->n_globs == 0 || fq_glob_match_any(options->globs, options->n_globs, name);
-}
-
-fq_status fq_verify_add_folded(fq_verify *verify, const fq_fold_item *items, size_t n,
-                               fq_error *err) {
-    fq_arena scratch = {0};
-    fq_fold_line *lines = NULL;
-    size_t n_lines = 0;
-    const fq_status status = fq_fold(&lines, &n_lines, &scratch, items, n, err);
-    for (size_t i = 0; i < n_lines && !status; i++)
-        fq_messages_add(&verify->problems, "%s: %s: %s", verify->checkpoint->path, lines[i].pattern,
-                        lines[i].rest);
-    fq_arena_free(&scratch);
-    return status;
+static bool is_chosen(const fq_verify *verify, const fq_tensor *tensor) {
+    return fq_glob_chooses(verify->options.globs, verify->options.n_globs, tensor->name);
 }
 
 // ---- Weights
@@ -132,7 +118,7 @@ static fq_status add_tensors(fq_verify_draft *draft, fq_error *err) {
     fq_status status = FQ_OK;
     for (size_t i = 0; i < checkpoint->n_tensors && !status; i++) {
         const fq_tensor *tensor = checkpoint->by_name[i];
-        if (is_weight(tensor) && fq_verify_is_chosen(verify, tensor->name))
+        if (is_weight(tensor) && is_chosen(verify, tensor))
             status = add_tensor(draft, i, err);
     }
     return status;
@@ -192,7 +178,7 @@ static void add_matrices(fq_verify_draft *draft, size_t shard, size_t number) {
 static bool is_copy(const fq_verify *verify, const fq_tensor *tensor) {
     const size_t position = fq_checkpoint_position(verify->checkpoint, tensor->name);
     return verify->reference && !is_weight(tensor) && !verify->pairing.pair_of[position] &&
-           !fq_is_scale_name(tensor->name) && fq_verify_is_chosen(verify, tensor->name);
+           !fq_is_scale_name(tensor->name) && is_chosen(verify, tensor);
 }
 
 static void add_shard_steps(fq_verify_draft *draft, size_t shard) {

@@ -30,9 +30,6 @@ typedef struct fq_verify_draft {
     const fq_model *model, *reference_model;
 } fq_verify_draft;
 
-// True if the options choose a tensor of that name.
-bool fq_verify_is_chosen(const fq_verify *verify, const char *name);
-
 // Finds what every tensor is to be compared with, and lists in problems what has no counterpart.
 // steps are laid out already.
 fq_status fq_verify_match(fq_verify_draft *draft, fq_error *err);
@@ -43,10 +40,6 @@ fq_status fq_verify_check_config(fq_verify_draft *draft, fq_error *err);
 
 // Lists what does not load in --tp pieces.
 fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err);
-
-// Adds items as problems, folded: "PATH: NAMES: rest". FQ_DEVICE when out of memory.
-fq_status fq_verify_add_folded(fq_verify *verify, const fq_fold_item *items, size_t n,
-                               fq_error *err);
 
 // A tensor whose bands are under way.
 typedef struct fq_verify_open {
