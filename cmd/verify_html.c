@@ -1,17 +1,11 @@
 // verify's result as a page: its frame, the verdict, and what the figures mean.
 #include "verify_html.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 extern const char fq_page_css[], fq_page_js[]; // cmd/verify_page.css and .js
-
-void fq_page_shape(const fq_page *page, const fq_tensor *tensor) {
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        fprintf(page->file, "%s%" PRIu64, i > 0 ? " \u00d7 " : "", tensor->shape[i]);
-}
 
 static const char *last_component(const char *path) {
     const char *slash = strrchr(path, '/');

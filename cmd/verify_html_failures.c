@@ -41,17 +41,6 @@ static const char *cure(const fq_verify_tensor *tensor) {
            "limit.";
 }
 
-void fq_page_reasons(const fq_page *page, const fq_verify_tensor *tensor) {
-    const fq_messages *reasons = &tensor->reasons;
-    fputs("<ul class=\"reasons\">", page->file);
-    for (size_t i = 0; i < reasons->n; i++) {
-        fputs("<li>", page->file);
-        fq_html_text(page->file, reasons->lines[i]);
-        fputs("</li>", page->file);
-    }
-    fputs("</ul>", page->file);
-}
-
 static void put_card(const fq_page *page, const fq_verify_tensor *tensor) {
     fputs("<li class=\"card bad\"><h4>", page->file);
     fq_html_name(page->file, tensor->tensor->name);
