@@ -32,7 +32,7 @@ static fq_status open_file(fq_activations_request *out, const char *path, fq_rep
     fq_status status = fq_input_open(&out->file, path, &options, &reply->faults, &unwanted, err);
     fq_messages_free(&unwanted);
     if (!status)
-        status = fq_session_check_faults(reply, err);
+        status = fq_reply_check_faults(reply, err);
     if (!status)
         status = fq_activations_check(&out->file.checkpoint, err);
     out->options.kind = FQ_ACTIVATIONS_CAPTURED;

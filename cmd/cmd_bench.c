@@ -117,11 +117,11 @@ static fq_status run_json(const benchmark *chosen, const fq_benchmark_options *o
     return status;
 }
 
-static fq_status run(const void *given, const char *operand, fq_reply *reply, fq_error *err) {
-    const fq_benchmark_options *options = given;
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
+    const fq_benchmark_options *options = call->options;
     const benchmark *chosen = NULL;
     reply->color = (fq_color)options->common.color;
-    fq_status status = find(&chosen, operand, err);
+    fq_status status = find(&chosen, call->operand, err);
     if (!status)
         status = check_options(chosen ? chosen : &benchmarks[0], options, err);
     if (status)

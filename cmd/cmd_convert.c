@@ -140,8 +140,8 @@ static fq_status convert(const convert_options *options, const fq_name_rule *rul
     return fq_report_request(&request, reply, err);
 }
 
-static fq_status run(const void *given, const char *input, fq_reply *reply, fq_error *err) {
-    const convert_options *options = given;
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
+    const convert_options *options = call->options;
     if (options->list_rules)
         return list_rules(options, err);
     fq_name_rule *rules = calloc(options->rules.n + 1, sizeof *rules);
@@ -152,7 +152,7 @@ static fq_status run(const void *given, const char *input, fq_reply *reply, fq_e
         rules[i].glob = item->value;
         rules[i].include = strcmp(item->name, "include") == 0;
     }
-    const fq_status status = convert(options, rules, input, reply, err);
+    const fq_status status = convert(options, rules, call->operand, reply, err);
     free(rules);
     return status;
 }

@@ -43,8 +43,8 @@ static const fq_opt options_table[] = {
 
 static const dequant_options defaults = {.common = FQ_COMMON_DEFAULTS};
 
-static fq_status run(const void *given, const char *input, fq_reply *reply, fq_error *err) {
-    const dequant_options *options = given;
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
+    const dequant_options *options = call->options;
     fq_arena arena = {0};
     const fq_dequantize_options dequantize = {
         .dtype = dtypes[options->dtype].dtype,
@@ -53,7 +53,7 @@ static fq_status run(const void *given, const char *input, fq_reply *reply, fq_e
     };
     const fq_request request = {
         .common = &options->common,
-        .input_path = input,
+        .input_path = call->operand,
         .output_path = options->output,
         .suffix = dtypes[options->dtype].suffix,
         .include_files = options->include_files,

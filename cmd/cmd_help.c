@@ -14,21 +14,22 @@ static const fq_opt options_table[] = {
     {0},
 };
 
-static fq_status run(const void *options, const char *operand, fq_reply *reply, fq_error *err) {
-    (void)reply;
-    const help_options *chosen = options;
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
+    const help_options *options = call->options;
+    const fq_command *const *commands = call->commands;
     const fq_printer printer = fq_printer_make(stdout, FQ_COLOR_AUTO);
-    const fq_command *command = operand ? fq_command_find(operand) : NULL;
-    if (operand && !command)
-        return fq_command_unknown(operand, err);
-    if (chosen->man)
-        fq_help_man(stdout);
-    else if (chosen->completion)
-        fq_help_completion(stdout);
+    const fq_command *command = call->operand ? fq_command_find(commands, call->operand) : NULL;
+    (void)reply;
+    if (call->operand && !command)
+        return fq_command_unknown(commands, call->operand, err);
+    if (options->man)
+        fq_help_man(stdout, commands);
+    else if (options->completion)
+        fq_help_completion(stdout, commands);
     else if (command)
         fq_help_command(stdout, command, fq_printer_width(&printer));
     else
-        fq_help_overview(stdout, fq_printer_width(&printer));
+        fq_help_overview(stdout, commands, fq_printer_width(&printer));
     return FQ_OK;
 }
 

@@ -49,8 +49,8 @@ static fq_status report(const fq_survey *survey, const inspect_options *options,
     return fq_inspect_text(&printer, survey, input, survey->n > FOLD_ABOVE && !all_asked_for, err);
 }
 
-static fq_status run(const void *given, const char *path, fq_reply *reply, fq_error *err) {
-    const inspect_options *options = given;
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
+    const inspect_options *options = call->options;
     const fq_opt_list no_files = {0};
     const fq_survey_order order = options->sort < 0 ? FQ_SORT_NAME : (fq_survey_order)options->sort;
     fq_input input = {0};
@@ -58,8 +58,8 @@ static fq_status run(const void *given, const char *path, fq_reply *reply, fq_er
     fq_arena arena = {0};
     const char **globs = fq_opt_values(&options->tensors, &arena);
     reply->color = (fq_color)options->common.color;
-    fq_status status =
-        globs ? fq_session_open_input(&input, path, &no_files, reply, err) : fq_fail_memory(err);
+    fq_status status = globs ? fq_session_open_input(&input, call->operand, &no_files, reply, err)
+                             : fq_fail_memory(err);
     if (!status)
         status = fq_survey_make(&survey, &input, globs, options->tensors.n, order, &reply->warnings,
                                 err);

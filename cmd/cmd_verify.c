@@ -87,7 +87,7 @@ static fq_status open_inputs(verification *v, const char *path, fq_reply *reply,
                                &unwanted, err);
     fq_messages_free(&unwanted);
     if (!status)
-        status = fq_session_check_faults(reply, err);
+        status = fq_reply_check_faults(reply, err);
     if (!status)
         status = fq_activations_request_open(&v->activations, v->options->activations,
                                              v->options->tokens, v->options->seed, reply, err);
@@ -209,14 +209,14 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                    fq_plural(n_problems));
 }
 
-static fq_status run(const void *given, const char *path, fq_reply *reply, fq_error *err) {
+static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
     const double start = fq_clock_seconds();
-    verification v = {.options = given};
+    verification v = {.options = call->options};
     fq_arena arena = {0};
     v.input.folder_fd = v.reference.folder_fd = v.activations.file.folder_fd = -1;
     v.reference.model = fq_model_unknown();
     reply->color = (fq_color)v.options->common.color;
-    fq_status status = open_inputs(&v, path, reply, err);
+    fq_status status = open_inputs(&v, call->operand, reply, err);
     if (!status)
         status = open_page(&v, err);
     if (!status)

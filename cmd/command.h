@@ -19,7 +19,16 @@ typedef struct fq_example {
     const char *what;
 } fq_example;
 
-typedef struct fq_command {
+typedef struct fq_command fq_command;
+
+// What the user called for. Nothing is owned.
+typedef struct fq_call {
+    const void *options;               // the command's options struct, filled
+    const char *operand;               // NULL: none was given, where it may be left out
+    const fq_command *const *commands; // all that there are, in the order of help; ends with NULL
+} fq_call;
+
+struct fq_command {
     const char *name;
     const char *operand;            // "INPUT", "[COMMAND]": one, optional in brackets
     const char *summary;            // a few words, for lists of commands
@@ -29,8 +38,8 @@ typedef struct fq_command {
     const void *defaults;           // the options struct before parsing
     size_t options_nbytes;          // its size
     // Does it. Results go to stdout; faults go with FQ_BAD_INPUT and a last line in err.
-    fq_status (*run)(const void *options, const char *operand, fq_reply *reply, fq_error *err);
-} fq_command;
+    fq_status (*run)(const fq_call *call, fq_reply *reply, fq_error *err);
+};
 
 extern const fq_command fq_command_convert;
 extern const fq_command fq_command_verify;
@@ -39,13 +48,13 @@ extern const fq_command fq_command_inspect;
 extern const fq_command fq_command_bench;
 extern const fq_command fq_command_help;
 
-// All of them, in the order of help; ends with NULL.
-extern const fq_command *const fq_commands[];
+// The one of commands, which end with NULL, that has the name; or NULL.
+const fq_command *fq_command_find(const fq_command *const *commands, const char *name);
 
-// The command of that name, or NULL.
-const fq_command *fq_command_find(const char *name);
+// FQ_USAGE: no command has that name; says which was most likely meant.
+fq_status fq_command_unknown(const fq_command *const *commands, const char *name, fq_error *err);
 
-// FQ_USAGE: there is no such command; says what was most likely meant.
-fq_status fq_command_unknown(const char *name, fq_error *err);
+// FQ_BAD_INPUT if reply lists faults: a lone one becomes the error itself, several are counted.
+fq_status fq_reply_check_faults(fq_reply *reply, fq_error *err);
 
 #endif

@@ -4,9 +4,9 @@
 #include <string.h>
 
 // The commands' names in one line.
-static void put_commands(FILE *file) {
-    for (const fq_command *const *command = fq_commands; *command; command++)
-        fprintf(file, "%s%s", command == fq_commands ? "" : " ", (*command)->name);
+static void put_commands(FILE *file, const fq_command *const *commands) {
+    for (const fq_command *const *command = commands; *command; command++)
+        fprintf(file, "%s%s", command == commands ? "" : " ", (*command)->name);
 }
 
 // "a|b|c" or "[a|b|c]" as words.
@@ -44,23 +44,23 @@ static void put_options(FILE *file, const fq_command *command) {
     fputs("' ;;\n", file);
 }
 
-void fq_help_completion(FILE *file) {
+void fq_help_completion(FILE *file, const fq_command *const *commands) {
     fputs("# Completion of fp8q for bash. Made by \"fp8q help --completion\".\n"
           "_fp8q() {\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
           "    case ${COMP_WORDS[1]}:${COMP_WORDS[COMP_CWORD - 1]} in\n",
           file);
-    for (const fq_command *const *command = fq_commands; *command; command++)
+    for (const fq_command *const *command = commands; *command; command++)
         put_arguments(file, *command);
     fputs("    help:help) words='", file);
-    put_commands(file);
+    put_commands(file, commands);
     fputs("' ;;\n    esac\n"
           "    [[ -z $words && $word == -* ]] && case ${COMP_WORDS[1]} in\n",
           file);
-    for (const fq_command *const *command = fq_commands; *command; command++)
+    for (const fq_command *const *command = commands; *command; command++)
         put_options(file, *command);
     fputs("    esac\n    ((COMP_CWORD == 1)) && words='", file);
-    put_commands(file);
+    put_commands(file, commands);
     fputs(" --help --version'\n"
           "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
           "}\n"

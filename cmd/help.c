@@ -94,11 +94,11 @@ static void print_rows(FILE *file, const char *title, const fq_help_row *rows, s
     }
 }
 
-void fq_help_overview(FILE *file, uint32_t width) {
+void fq_help_overview(FILE *file, const fq_command *const *commands, uint32_t width) {
     fputs("Usage: fp8q COMMAND [OPTIONS] [ARGUMENT]\n\n", file);
     print_paragraphs(file, fq_help_about, width);
     fputs("Commands:\n", file);
-    for (const fq_command *const *command = fq_commands; *command; command++) {
+    for (const fq_command *const *command = commands; *command; command++) {
         char term[64];
         snprintf(term, sizeof term, "  %s %s", (*command)->name, (*command)->operand);
         print_entry(file, term, (*command)->summary, 20, width);

@@ -19,16 +19,18 @@ extern const char *const fq_help_about[];
 extern const fq_help_row fq_help_exit_codes[];
 extern const fq_help_row fq_help_environment[];
 
+// In all of these, commands are in the order of help and end with NULL.
+
 // "fp8q --help": the commands. width: columns to fill.
-void fq_help_overview(FILE *file, uint32_t width);
+void fq_help_overview(FILE *file, const fq_command *const *commands, uint32_t width);
 
 // "fp8q COMMAND --help".
 void fq_help_command(FILE *file, const fq_command *command, uint32_t width);
 
 // The man page, in the macros of man(7).
-void fq_help_man(FILE *file);
+void fq_help_man(FILE *file, const fq_command *const *commands);
 
 // A completion script for bash.
-void fq_help_completion(FILE *file);
+void fq_help_completion(FILE *file, const fq_command *const *commands);
 
 #endif

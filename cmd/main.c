@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-const fq_command *const fq_commands[] = {
+// In the order of help.
+static const fq_command *const commands[] = {
     &fq_command_convert,
     &fq_command_verify,
     &fq_command_dequant,
@@ -18,31 +19,6 @@ const fq_command *const fq_commands[] = {
     &fq_command_help,
     NULL,
 };
-
-const fq_command *fq_command_find(const char *name) {
-    for (const fq_command *const *command = fq_commands; *command; command++) {
-        if (strcmp((*command)->name, name) == 0)
-            return *command;
-    }
-    return NULL;
-}
-
-fq_status fq_command_unknown(const char *name, fq_error *err) {
-    const char *names[sizeof fq_commands / sizeof fq_commands[0]];
-    size_t n = 0;
-    for (const fq_command *const *command = fq_commands; *command; command++)
-        names[n++] = (*command)->name;
-    if (*name && access(name, F_OK) == 0)
-        return fq_fail(err, FQ_USAGE,
-                       "unknown command \"%.64s\"; to convert the model of that name, run fp8q "
-                       "convert %s",
-                       name, name);
-    const char *nearest = fq_opt_nearest(names, n, name);
-    if (!nearest)
-        return fq_fail(err, FQ_USAGE, "unknown command \"%.64s\"; see fp8q --help", name);
-    return fq_fail(err, FQ_USAGE, "unknown command \"%.64s\" (did you mean %s?); see fp8q --help",
-                   name, nearest);
-}
 
 static void print_messages(const fq_printer *printer, const char *prefix, fq_style style,
                            const fq_messages *messages) {
@@ -85,7 +61,8 @@ static fq_status run_command(const fq_command *command, int argc, char **argv, f
         const fq_printer printer = fq_printer_make(stdout, FQ_COLOR_NEVER);
         fq_help_command(stdout, command, fq_printer_width(&printer));
     } else {
-        status = command->run(options, parsed.operand, reply, err);
+        const fq_call call = {.options = options, .operand = parsed.operand, .commands = commands};
+        status = command->run(&call, reply, err);
     }
 out:
     fq_arena_free(&arena);
@@ -104,9 +81,9 @@ static fq_status dispatch(int argc, char **argv, fq_reply *reply, fq_error *err)
         return run_command(&fq_command_help, argc - 2, argv + 2, reply, err);
     if (name[0] == '-')
         return fq_fail(err, FQ_USAGE, "%.64s: the command comes first; see fp8q --help", name);
-    const fq_command *command = fq_command_find(name);
+    const fq_command *command = fq_command_find(commands, name);
     if (!command)
-        return fq_command_unknown(name, err);
+        return fq_command_unknown(commands, name, err);
     return run_command(command, argc - 2, argv + 2, reply, err);
 }
 

@@ -59,9 +59,9 @@ static void roff_rows(FILE *file, const char *title, const fq_help_row *rows) {
     }
 }
 
-static void roff_examples(FILE *file) {
+static void roff_examples(FILE *file, const fq_command *const *commands) {
     fputs(".SH EXAMPLES\n", file);
-    for (const fq_command *const *command = fq_commands; *command; command++) {
+    for (const fq_command *const *command = commands; *command; command++) {
         for (const fq_example *example = (*command)->examples; example->line; example++) {
             fputs(".TP\n.B fp8q ", file);
             roff_text(file, example->line);
@@ -72,7 +72,7 @@ static void roff_examples(FILE *file) {
     }
 }
 
-void fq_help_man(FILE *file) {
+void fq_help_man(FILE *file, const fq_command *const *commands) {
     fputs(".\\\" Made by \"fp8q help --man\".\n", file);
     fprintf(file, ".TH FP8Q 1 \"\" \"fp8q %s\" \"User Commands\"\n", FQ_VERSION);
     fputs(".SH NAME\nfp8q \\- block\\-scaled FP8 checkpoints from BF16 safetensors, and back\n"
@@ -81,7 +81,7 @@ void fq_help_man(FILE *file) {
           file);
     roff_paragraphs(file, fq_help_about);
     fputs(".SH COMMANDS\n", file);
-    for (const fq_command *const *command = fq_commands; *command; command++)
+    for (const fq_command *const *command = commands; *command; command++)
         roff_command(file, *command);
     fputs(".SH \"COMMON OPTIONS\"\n", file);
     for (const fq_opt *opt = fq_common_table; opt->name; opt++)
@@ -91,5 +91,5 @@ void fq_help_man(FILE *file) {
           file);
     roff_rows(file, "EXIT STATUS", fq_help_exit_codes);
     roff_rows(file, "ENVIRONMENT", fq_help_environment);
-    roff_examples(file);
+    roff_examples(file, commands);
 }

@@ -2,6 +2,7 @@
 #include "passes.h"
 
 #include "copies.h"
+#include "planning.h"
 #include "progress.h"
 
 #include <assert.h>

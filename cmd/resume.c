@@ -7,6 +7,7 @@
 #include "formats/input_path.h"
 #include "lib/stats.h"
 #include "passes.h"
+#include "planning.h"
 #include "progress.h"
 #include "signals.h"
 

@@ -64,15 +64,8 @@ fq_status fq_session_check_output(const fq_session *session, fq_error *err);
 // "; " and what to do.
 void fq_session_warn_packed(fq_messages *warnings, const char *cure);
 
-// FQ_BAD_INPUT if reply lists faults: a lone one becomes the error itself, several are counted.
-fq_status fq_session_check_faults(fq_reply *reply, fq_error *err);
-
 // Opens a request's input; faults are listed in reply and end with FQ_BAD_INPUT.
 fq_status fq_session_open_input(fq_input *out, const char *path, const fq_opt_list *include_files,
                                 fq_reply *reply, fq_error *err);
-
-// Makes session->plan, which is zeroed, with the tensors in nonfinite[n] kept.
-fq_status fq_session_plan(fq_session *session, const fq_tensor *const *nonfinite, size_t n,
-                          fq_reply *reply, fq_error *err);
 
 #endif
