@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import c_functions
+import circles
 import headers
 import structure
 
@@ -152,6 +153,25 @@ class Structure(unittest.TestCase):
             "int c(int x) { return x ? '}' : \"}\"[0]; }\n"
         )
         self.assertEqual([f[1:] for f in c_functions.functions(text)], [(4, 9), (10, 10)])
+
+    def test_circles_are_found(self):
+        a = "int fq_a(void) { return fq_b(); }\n"
+        b = "int fq_b(void) { return fq_table[0]; }\n"
+        c = "const int fq_table[] = {1};\nstatic int d(void) { return fq_a(); }\n"
+        innocent = '// fq_a\nconst int fq_table[] = {1};\nstatic const char n[] = "fq_b";\n'
+        self.assertEqual(circles.circles({"a.c": a, "b.c": b, "c.c": innocent}), [])
+        self.assertEqual(
+            circles.circles({"a.c": a, "b.c": b, "c.c": c}),
+            [[("a.c", "fq_b"), ("b.c", "fq_table"), ("c.c", "fq_a")]],
+        )
+        for path, text in (("lib/a.c", a + c), ("lib/b.c", b)):
+            write(self.root, path, "// A.\n" + text)
+        write(self.root, "lib/CMakeLists.txt", "# The model.\nadd_library(lib run.c a.c b.c)\n")
+        faults = structure.check_tree(self.root)
+        self.assertEqual(
+            faults,
+            ["lib/a.c:1: is in a circle: lib/a.c uses fq_b; lib/b.c uses fq_table"],
+        )
 
     def test_each_planted_header_fault_is_found(self):
         cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")

@@ -7,6 +7,7 @@ import re
 import sys
 
 import c_functions
+import circles
 
 MAX_FILE_LINES = 500  # a file stays under it
 MAX_FUNCTION_LINES = 60  # so does a function
@@ -198,9 +199,23 @@ def check_file(root, path):
         yield from check_conditions(path, lines)
 
 
+def check_circles(root, paths):
+    """No source of the layers uses what uses it in turn, by whatever way."""
+    sources = {}
+    for path in paths:
+        if path.split(os.sep)[0] in MAY_INCLUDE and path.endswith((".c", ".cu")):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                sources[path] = file.read()
+    for circle in circles.circles(sources):
+        steps = "; ".join(f"{path} uses {name}" for path, name in circle)
+        yield f"{circle[0][0]}:1: is in a circle: {steps}"
+
+
 def check_tree(root):
     """One line for every fault of the tree under root, in the order of paths."""
-    return [fault for path in source_files(root) for fault in check_file(root, path)]
+    paths = source_files(root)
+    faults = [fault for path in paths for fault in check_file(root, path)]
+    return faults or list(check_circles(root, paths))  # where braces match
 
 
 def main():
