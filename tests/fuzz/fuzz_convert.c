@@ -38,6 +38,8 @@ static const char *const allowed_words[] = {
     "--stats",
     "--sort=size",
     "--tp=8",
+    "--checksum",
+    "--resume",
 };
 static const char *const allowed_beginnings[] = {"--include=", "--exclude=", "--tensor="};
 
