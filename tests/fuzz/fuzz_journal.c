@@ -84,6 +84,10 @@ static fq_json_text write_anew(const fq_journal *journal) {
     return out;
 }
 
+static void check_same_place(const fq_journal_place *a, const fq_journal_place *b) {
+    DEMAND(a->inode == b->inode && a->birth_ns == b->birth_ns);
+}
+
 static void check_same(const fq_journal *a, const fq_journal *b) {
     fq_error err = {0};
     DEMAND(fq_journal_compare(&a->run, &b->run, "O", "P", &err) == FQ_OK);
@@ -96,7 +100,10 @@ static void check_same(const fq_journal *a, const fq_journal *b) {
         DEMAND(x->digest.nbytes == y->digest.nbytes && x->digest.crc32 == y->digest.crc32);
     }
     DEMAND(a->is_complete == b->is_complete);
-    DEMAND(!a->is_complete || a->output.inode == b->output.inode);
+    if (a->is_complete) {
+        check_same_place(&a->output, &b->output);
+        check_same_place(&a->replaced, &b->replaced);
+    }
 }
 
 static void read_journal(const char *text, size_t size) {
