@@ -20,6 +20,7 @@ static const char *const call_names[CALL_COUNT] = {
     [CALL_CREATE] = "create",
     [CALL_FACCESSAT] = "faccessat",
     [CALL_FCNTL] = "fcntl",
+    [CALL_FFLUSH] = "fflush",
     [CALL_FLOCK] = "flock",
     [CALL_FSTAT] = "fstat",
     [CALL_FSTATAT] = "fstatat",

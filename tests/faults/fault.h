@@ -28,6 +28,7 @@ typedef enum call {
     CALL_CREATE,     // open and openat that make a file
     CALL_FACCESSAT,
     CALL_FCNTL,
+    CALL_FFLUSH, // of other streams than the standard ones
     CALL_FLOCK,
     CALL_FSTAT,
     CALL_FSTATAT,

@@ -66,10 +66,6 @@ void *aligned_alloc(size_t alignment, size_t nbytes) {
     return fault_meet(CALL_ALLOC) == FAIL ? NULL : NEXT(aligned_alloc)(alignment, nbytes);
 }
 
-FILE *fdopen(int fd, const char *mode) {
-    return fault_meet(CALL_ALLOC) == FAIL ? NULL : NEXT(fdopen)(fd, mode);
-}
-
 // AddressSanitizer brings its own of these, which do not call our malloc.
 
 static char *copy_of(const char *text, size_t nbytes) {
@@ -145,6 +141,33 @@ int sync_file_range(int fd, off64_t offset, off64_t nbytes, unsigned flags) {
 int madvise(void *memory, size_t nbytes, int advice) {
     const fate met = fault_meet(CALL_MADVISE);
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(madvise)(memory, nbytes, advice));
+}
+
+// ---- Streams: pages are written through them, other than the standard ones
+
+FILE *fopen(const char *restrict path, const char *restrict mode) {
+    const fate met = fault_meet(strchr(mode, 'w') ? CALL_CREATE : CALL_OPEN);
+    return met == FAIL ? NULL : NEXT(fopen)(path, mode);
+}
+
+FILE *fdopen(int fd, const char *mode) {
+    return fault_meet(CALL_ALLOC) == FAIL ? NULL : NEXT(fdopen)(fd, mode);
+}
+
+int fflush(FILE *file) {
+    const bool is_standard = !file || file == stdout || file == stderr;
+    const fate met = is_standard ? PASS : fault_meet(CALL_FFLUSH);
+    return met == FAIL ? EOF : (int)fault_end(met, NEXT(fflush)(file));
+}
+
+int fclose(FILE *file) {
+    const fate met = fault_meet(CALL_CLOSE);
+    const int errno_value = errno;
+    const int rc = (int)fault_end(met, NEXT(fclose)(file));
+    if (met != FAIL)
+        return rc;
+    errno = errno_value;
+    return EOF;
 }
 
 // ---- Descriptors

@@ -64,8 +64,9 @@ class Limits(scenes.Case):
         values = [*range(least, least + (16 << 20), 1 << 20), enough]
         for scene in (FOLDER, LONE, BACK, INSPECT):
             failed = self.try_limits(resource.RLIMIT_AS, values, scene, {0, 5}, reasons)
-            self.assertTrue(failed[0], scene.name)
             self.assertFalse(failed[-1], scene.name)
+            if scene.writes:  # what it takes to load the program may be enough for inspect
+                self.assertTrue(failed[0], scene.name)
 
 
 def least_space():
