@@ -30,7 +30,7 @@ SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b|[0-9-]+ [0-9:]+ UTC, in
 
 # The first line of a failure: the file, then what is wrong with it; memory and signals have none.
 ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
-# What messages say: that something is left in OUTPUT.partial; that OUTPUT is complete, but something
+# What messages say: that something is left in OUTPUT.partial; that OUTPUT is complete, but a thing
 # beside it is left; that this or that would not go; that a message found no memory.
 LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial")
 COMPLETE = re.compile(r"fp8q: out: is complete[,;] .*(could not|cannot) be removed")

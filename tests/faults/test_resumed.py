@@ -58,7 +58,7 @@ class Resumed(unittest.TestCase):
         self.assertEqual(len(shards), N_FINISHED)
 
     def resumed(self, fault):
-        """A run from a copy of what is left: its outcome, and the folder; the caller's to remove."""
+        """A run from a copy of what is left: outcome and folder, which the caller removes."""
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.root))
         shutil.copytree(self.left, folder, dirs_exist_ok=True)
         return injection.run([*ARGS, "--resume"], folder, fault), folder
