@@ -66,7 +66,7 @@ class Calls(scenes.Case):
 
     def strike_all(self, scene, kind, every):
         n = self.counts[scene, kind]
-        places = {errno.EIO: 24, **dict.fromkeys(ERRORS[kind], 2)}
+        places = {errno.EIO: 60, **dict.fromkeys(ERRORS[kind], 2)}
         if injection.SANITIZED:
             places = {errno.EIO: 2 if every else 4}
         faults = [

@@ -26,7 +26,7 @@ class Memory(scenes.Case):
             self.assertGreater(n, 10)
             faults = [
                 injection.Fault("alloc", at=at, every=every, value=errno.ENOMEM)
-                for at in injection.places(n, 40 if injection.SANITIZED else 120)
+                for at in injection.places(n, 40 if injection.SANITIZED else n)
             ]
 
             total += self.strike(scene, faults, self.judge(scene))
