@@ -36,8 +36,7 @@ size_t fq_experts_module_length(const char *name) {
     return start == 0 || name[start - 1] == '.' ? n : 0;
 }
 
-// The bytes of a name up to its last component `experts`, with it; 0 without one.
-static size_t length_to_experts(const char *name) {
+size_t fq_experts_length(const char *name) {
     static const char component[] = "experts";
     const size_t n_component = strlen(component);
     size_t length = 0;
@@ -55,7 +54,7 @@ size_t fq_experts_stack_length(const fq_tensor *tensor) {
     // Biases and depthwise convolutions have a dimension of 1.
     if (tensor->rank != 3 || !is_floating || tensor->shape[1] <= 1 || tensor->shape[2] <= 1)
         return 0;
-    const size_t n_experts = length_to_experts(tensor->name);
+    const size_t n_experts = fq_experts_length(tensor->name);
     const size_t n_module = fq_module_length(tensor->name);
     if (n_experts > 0)
         return n_experts;
@@ -65,7 +64,7 @@ size_t fq_experts_stack_length(const fq_tensor *tensor) {
 const char *fq_experts_why_not_2d(const fq_tensor *tensor) {
     if (fq_experts_stack_length(tensor) == 0)
         return "not 2-D";
-    return length_to_experts(tensor->name) > 0
+    return fq_experts_length(tensor->name) > 0
                ? "fused experts: only gate_up_proj and down_proj have a known layout"
                : "not 2-D, but a stack of matrices";
 }

@@ -220,20 +220,48 @@ static fq_status add_experts(group_finder *f, const expert_matrix *matrices, siz
     return status ? status : make_uniform(f->draft, group, err);
 }
 
-// Sorts the matrices of all experts by module, and makes a group of each.
-static fq_status find_experts(group_finder *f, fq_arena *scratch, fq_error *err) {
-    const fq_checkpoint *checkpoint = f->draft->checkpoint;
-    expert_matrix *matrices = fq_arena_array(scratch, checkpoint->n_tensors, sizeof *matrices);
-    if (!matrices)
-        return fq_fail_memory(err);
+static int compare_stacks(const void *a, const void *b) { return compare_modules(a, b); }
+
+// The stacks of experts that stay as they are: engines skip all that is in their modules. Sorted.
+static size_t find_kept_stacks(expert_matrix *out, const fq_policy_draft *draft) {
     size_t n = 0;
-    for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        const fq_tensor *tensor = checkpoint->by_name[i];
-        const size_t n_module = tensor->rank >= 2 ? experts_length(tensor->name) : 0;
-        if (n_module > 0)
-            matrices[n++] = (expert_matrix){tensor->name, n_module, i};
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        const fq_tensor *tensor = draft->checkpoint->by_name[i];
+        const size_t n_module = fq_experts_length(tensor->name);
+        if (n_module > 0 && !draft->decisions[i].quantize && fq_experts_stack_length(tensor) > 0)
+            out[n++] = (expert_matrix){tensor->name, n_module, i};
     }
-    qsort(matrices, n, sizeof *matrices, compare_matrices);
+    qsort(out, n, sizeof *out, compare_stacks);
+    return n;
+}
+
+// The matrices of all modules of experts, and what lies beside a kept stack. Sorted by module.
+static size_t list_experts(expert_matrix *out, const fq_policy_draft *draft,
+                           const expert_matrix *stacks, size_t n_stacks) {
+    size_t n = 0;
+    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
+        const fq_tensor *tensor = draft->checkpoint->by_name[i];
+        const expert_matrix beside = {tensor->name, fq_experts_length(tensor->name), i};
+        size_t n_module = tensor->rank >= 2 ? experts_length(tensor->name) : 0;
+        if (tensor->rank >= 2 && n_module == 0 && beside.n_module > 0 &&
+            bsearch(&beside, stacks, n_stacks, sizeof beside, compare_stacks))
+            n_module = beside.n_module;
+        if (n_module > 0)
+            out[n++] = (expert_matrix){tensor->name, n_module, i};
+    }
+    qsort(out, n, sizeof *out, compare_matrices);
+    return n;
+}
+
+// Makes a group of the matrices of each module of experts.
+static fq_status find_experts(group_finder *f, fq_arena *scratch, fq_error *err) {
+    const size_t n_tensors = f->draft->checkpoint->n_tensors;
+    expert_matrix *stacks = fq_arena_array(scratch, n_tensors, sizeof *stacks);
+    expert_matrix *matrices = fq_arena_array(scratch, n_tensors, sizeof *matrices);
+    if (!stacks || !matrices)
+        return fq_fail_memory(err);
+    const size_t n_stacks = find_kept_stacks(stacks, f->draft);
+    const size_t n = list_experts(matrices, f->draft, stacks, n_stacks);
     for (size_t start = 0, end; start < n; start = end) {
         end = start + 1;
         while (end < n && compare_modules(&matrices[start], &matrices[end]) == 0)

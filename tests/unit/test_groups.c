@@ -247,6 +247,35 @@ static void test_experts_under_other_names(void) {
         CHECK_HAS(i < warnings.n ? warnings.lines[i] : "", warned[i]);
 }
 
+static void check_warned(const char *text) {
+    size_t i = 0;
+    while (i < warnings.n && !strstr(warnings.lines[i], text))
+        i++;
+    if (!CHECK(i < warnings.n))
+        fprintf(stderr, "    no warning has \"%s\"\n", text);
+}
+
+// Engines skip the whole module of a stack that stays, so nothing else in it may become FP8.
+static void test_matrices_beside_kept_experts(void) {
+    const char *text = "a.experts.down_proj BF16 [1, 128, 128]\n"
+                       "a.experts.extra.weight BF16 [128, 128]\n"
+                       "b.experts.w13_weight BF16 [2, 256, 128]\n"
+                       "b.experts.0.w1.weight BF16 [128, 128]\n"
+                       "c.experts.extra.weight BF16 [128, 128]\n"
+                       "d.experts.gate_up_proj BF16 [2, 256, 128]\n"
+                       "d.experts.down_proj BF16 [2, 128, 128]\n"
+                       "d.experts.extra.weight BF16 [128, 128]\n";
+    decide(text);
+    check_kept("a.experts.extra.weight", "kept with experts.down_proj: fused experts");
+    check_kept("b.experts.0.w1.weight", "kept with experts.w13_weight: fused experts: only");
+    check_quantized("c.experts.extra.weight", "");
+    check_quantized("d.experts.extra.weight", "");
+    const fq_name_rule rules[] = {{"a.experts.extra.weight", true}};
+    decide_by_rules(text, rules, 1);
+    check_warned("a.experts: engines fuse these: quantized are experts.extra, kept are "
+                 "experts.down_proj");
+}
+
 // Sizes and groups give way to --include, layouts do not.
 static void test_included_fused_experts(void) {
     const fq_name_rule rules[] = {{"*.experts.*", true}};
@@ -266,14 +295,6 @@ static void test_included_fused_experts(void) {
         "a.experts: engines fuse experts.down_proj and experts.gate_up_proj, and refuse "
         "experts.gate_up_proj: its two halves of 320 rows are no multiple of 128; remove this "
         "--include");
-}
-
-static void check_warned(const char *text) {
-    size_t i = 0;
-    while (i < warnings.n && !strstr(warnings.lines[i], text))
-        i++;
-    if (!CHECK(i < warnings.n))
-        fprintf(stderr, "    no warning has \"%s\"\n", text);
 }
 
 static void test_groups_broken_by_rules(void) {
@@ -324,6 +345,7 @@ int main(void) {
     test_fused_experts_of_unsure_layout();
     test_fused_experts_by_the_other_rules();
     test_experts_under_other_names();
+    test_matrices_beside_kept_experts();
     test_included_fused_experts();
     test_groups_broken_by_rules();
     reset();
