@@ -216,7 +216,7 @@ fq_status fq_output_journal_take(fq_output *output, fq_error *err) {
         fq_output_place(output, output->partial_name).inode != 0)
         status = fq_output_fail_in_use(output, err);
     // Another run's journal is left to it; one that is made just now nobody else would remove.
-    journal->is_held = status == FQ_OK || (is_new && status == FQ_IO);
+    journal->is_held = status == FQ_OK || (is_new && status != FQ_USAGE);
     return status;
 }
 

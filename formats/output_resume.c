@@ -190,7 +190,7 @@ static bool has_header(const char *piece, uint64_t at, size_t n, const char *hea
 static fq_status fail_check(const check *c, const fq_shard *layout, fq_error *err) {
     const bool is_folder = c->output->is_folder;
     return fq_fail(
-        err, FQ_IO,
+        err, fq_status_of_errno(errno),
         "%s%s%s: cannot be checked: %s; try again, or remove it to have it written again",
         c->output->partial, is_folder ? "/" : "", is_folder ? layout->name : "", strerror(errno));
 }

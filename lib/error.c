@@ -16,10 +16,12 @@ fq_status fq_fail(fq_error *err, fq_status status, const char *format, ...) {
     return status;
 }
 
+fq_status fq_status_of_errno(int errno_value) { return errno_value == ENOMEM ? FQ_DEVICE : FQ_IO; }
+
 fq_status fq_fail_errno(fq_error *err, int errno_value, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    err->status = errno_value == ENOMEM ? FQ_DEVICE : FQ_IO;
+    err->status = fq_status_of_errno(errno_value);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     const size_t n = strlen(err->text);

@@ -34,8 +34,10 @@ typedef struct fq_error {
 // Writes status and text into err and returns status. Text that does not fit is cut.
 fq_status fq_fail(fq_error *err, fq_status status, const char *format, ...) FQ_PRINTF(3, 4);
 
-// Like fq_fail with FQ_IO, ": " and the text of errno_value appended. ENOMEM, from wherever it
-// comes, is FQ_DEVICE: out of memory.
+// FQ_DEVICE for ENOMEM, from wherever it comes: out of memory. FQ_IO for all others.
+fq_status fq_status_of_errno(int errno_value);
+
+// Like fq_fail with that status, ": " and the text of errno_value appended.
 fq_status fq_fail_errno(fq_error *err, int errno_value, const char *format, ...) FQ_PRINTF(3, 4);
 
 // FQ_DEVICE, "out of memory": for every allocation that returned NULL.

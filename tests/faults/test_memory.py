@@ -7,6 +7,11 @@ import injection
 import scenes
 from support import tool
 
+# Calls that take memory of the kernel's.
+KERNEL = (
+    "create,faccessat,fcntl,flock,fstat,fstatat,fstatvfs,fsync,ftruncate,journal,mkdirat,open,pread,"
+    "pwrite,realpath,renameat,renameat2,scandirat,stat,statx,unlinkat"
+)
 REASONS = ("out of memory; ", "Cannot allocate memory")
 
 
@@ -31,6 +36,15 @@ class Memory(scenes.Case):
 
             total += self.strike(scene, faults, self.judge(scene))
         print(total, "allocations failed")
+
+    def test_of_the_kernel(self):
+        for scene in scenes.SCENES:
+            n = self.stage.count(scene, KERNEL)
+            faults = [
+                injection.Fault(KERNEL, at=at, value=errno.ENOMEM)
+                for at in injection.places(n, 40 if injection.SANITIZED else 200)
+            ]
+            self.strike(scene, faults, self.judge(scene))
 
     def test_bad_input_and_words(self):
         """Runs that end otherwise than with a result, or with nothing but text."""
