@@ -52,13 +52,14 @@ static void output_free(fq_output *output) {
     free(output->names);
     if (output->parent_fd >= 0)
         close(output->parent_fd);
+    free(output->aside);
     free(output->partial);
     free(output->path);
     free(output);
 }
 
-// Fills in path, partial and their names. A path that ends in no name of its own, such as "..", is
-// resolved to one that does.
+// Fills in path, partial, aside and their names. A path that ends in no name of its own, such as
+// "..", is resolved to one that does.
 static fq_status set_paths(fq_output *output, const char *path, fq_error *err) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/')
@@ -86,6 +87,11 @@ static fq_status set_paths(fq_output *output, const char *path, fq_error *err) {
         return fq_fail_memory(err);
     }
     output->partial_name = last_component(output->partial);
+    if (asprintf(&output->aside, "%s.old", output->partial) < 0) {
+        output->aside = NULL;
+        return fq_fail_memory(err);
+    }
+    output->aside_name = last_component(output->aside);
     return FQ_OK;
 }
 
@@ -156,7 +162,7 @@ static fq_status make_partial(fq_output *output, fq_error *err) {
         return errno == EEXIST ? fq_output_fail_in_use(output, err) : fail_create(output, err);
     const fq_status status =
         fq_output_lock(&is_locked, output, output->partial_fd, output->partial_name, err);
-    if (status == FQ_IO) // not taken by another run: nobody else would remove it
+    if (status != FQ_OK && status != FQ_USAGE) // no other run's: nobody else would remove it
         unlinkat(dir_fd, output->partial_name, output->is_folder ? AT_REMOVEDIR : 0);
     return status;
 }
@@ -172,16 +178,16 @@ static void make_token(fq_output *output) {
     snprintf(output->token, sizeof output->token, "%0*" PRIx64, FQ_OUTPUT_TOKEN_NBYTES, random);
 }
 
-// An output whose place was found to be free and large enough; nothing is made yet.
+// An output whose place was found to be free and large enough; nothing is made yet. Unless
+// examine_only, an old OUTPUT that a killed run had moved has its name again.
 static fq_status prepare(fq_output **out, const char *path, const fq_input *input,
-                         const fq_output_options *options, fq_error *err) {
+                         const fq_output_options *options, bool examine_only, fq_error *err) {
     fq_output *output = calloc(1, sizeof *output);
     if (!output)
         return fq_fail_memory(err);
     output->parent_fd = output->partial_fd = -1;
     output->is_folder = input->checkpoint.is_folder;
     output->force = options->force;
-    output->warnings = options->warnings;
     output->warnings = options->warnings;
     output->needed_nbytes = fq_output_needed_nbytes(input, options->needed_nbytes);
     make_token(output);
@@ -193,6 +199,8 @@ static fq_status prepare(fq_output **out, const char *path, const fq_input *inpu
         status = open_parent(output, err);
     if (status == FQ_OK && options->resume)
         status = fq_output_find_run(output, input, options, err);
+    if (status == FQ_OK)
+        status = fq_output_find_aside(output, options, examine_only, err);
     if (status == FQ_OK)
         status = fq_output_check(output, input, err);
     if (status == FQ_OK && !output->is_published)
@@ -210,6 +218,8 @@ static fq_status make(fq_output *output, const fq_journal_run *run, fq_error *er
     if (status == FQ_OK && output->force)
         status = discard_partial(output, false, err);
     if (status == FQ_OK)
+        status = fq_output_remove_aside(output, err);
+    if (status == FQ_OK)
         status = fq_output_journal_begin(output, run, err);
     if (status == FQ_OK)
         status = make_partial(output, err);
@@ -222,7 +232,7 @@ static fq_status make(fq_output *output, const fq_journal_run *run, fq_error *er
 fq_status fq_output_open(fq_output **out, const char *path, const fq_input *input,
                          const fq_output_options *options, fq_error *err) {
     fq_output *output = NULL;
-    fq_status status = prepare(&output, path, input, options, err);
+    fq_status status = prepare(&output, path, input, options, false, err);
     if (status != FQ_OK)
         return status;
     if (fq_output_found(output))
@@ -249,7 +259,7 @@ static fq_status examine_place(const fq_output *output, fq_error *err) {
 fq_status fq_output_examine(const char *path, const fq_input *input,
                             const fq_output_options *options, fq_error *err) {
     fq_output *output = NULL;
-    fq_status status = prepare(&output, path, input, options, err);
+    fq_status status = prepare(&output, path, input, options, true, err);
     if (status != FQ_OK)
         return status;
     if (!fq_output_found(output))
@@ -258,79 +268,32 @@ fq_status fq_output_examine(const char *path, const fq_input *input,
     return status;
 }
 
-// True if a call failed because the file system does not know its flags.
-static bool is_unsupported(int errno_value) {
-    return errno_value == EINVAL || errno_value == ENOSYS || errno_value == EOPNOTSUPP;
-}
-
-// Renames within the parent, unless `to` exists. Returns 0, or -1 with errno set.
-static int rename_new(int dir_fd, const char *from, const char *to) {
-    struct stat st;
-    if (renameat2(dir_fd, from, dir_fd, to, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (!is_unsupported(errno))
-        return -1;
-    if (fstatat(dir_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    return renameat(dir_fd, from, dir_fd, to);
-}
-
-// Exchanges OUTPUT and OUTPUT.partial; by way of a third name where that is not known as one step.
-static int swap(const fq_output *output) {
-    const int dir_fd = output->parent_fd;
-    const char *new = output->partial_name, *old = output->name;
-    char aside[NAME_MAX + 1];
-    if (renameat2(dir_fd, new, dir_fd, old, RENAME_EXCHANGE) == 0)
-        return 0;
-    if (!is_unsupported(errno))
-        return -1;
-    if ((size_t)snprintf(aside, sizeof aside, "%s.old", new) >= sizeof aside) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    if (rename_new(dir_fd, old, aside) != 0)
-        return -1;
-    const bool moved = renameat(dir_fd, new, dir_fd, old) == 0;
-    if (moved && renameat(dir_fd, aside, dir_fd, new) == 0)
-        return 0;
-    const int errno_value = errno;
-    if (moved)
-        renameat(dir_fd, old, dir_fd, new);
-    renameat(dir_fd, aside, dir_fd, old);
-    errno = errno_value;
-    return -1;
-}
-
 static fq_status fail_commit(const fq_output *output, int errno_value, const char *what,
                              fq_error *err) {
-    return fq_fail(err, FQ_IO, "%s: %s: %s; go on with --resume, the finished files stay in %s",
-                   output->path, what, strerror(errno_value), output->partial);
+    return fq_fail(err, fq_status_of_errno(errno_value),
+                   "%s: %s: %s; go on with --resume, the finished files stay in %s", output->path,
+                   what, strerror(errno_value), output->partial);
 }
 
 // Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
 static fq_status publish(const fq_output *output, bool *replaced, fq_error *err) {
-    const int dir_fd = output->parent_fd;
     *replaced = false;
     if (output->drop_errno != 0)
         return fail_commit(output, output->drop_errno, "a temporary in it cannot be removed", err);
     if (output->is_folder && fq_retry_fsync(output->partial_fd) != 0)
         return fail_commit(output, errno, "its folder cannot be made durable", err);
-    int rc = rename_new(dir_fd, output->partial_name, output->name);
-    if (rc != 0 && errno == EEXIST && output->force) {
-        rc = swap(output);
-        *replaced = rc == 0;
-    }
+    const int rc = fq_output_give_name(replaced, output);
+    if (rc != 0 && errno == EEXIST && output->force)
+        return fq_fail(err, FQ_IO,
+                       "%s: cannot be given its name, as %s is in the way; move that away, and go "
+                       "on with --resume, the finished files stay in %s",
+                       output->path, output->aside, output->partial);
     if (rc != 0)
         return fail_commit(output, errno, "cannot be given its name", err);
-    if (fq_retry_fsync(dir_fd) == 0)
+    if (fq_retry_fsync(output->parent_fd) == 0)
         return FQ_OK;
     const int errno_value = errno;
-    if (*replaced)
-        swap(output);
-    else
-        renameat(dir_fd, output->name, dir_fd, output->partial_name);
+    fq_output_take_name_back(output, *replaced);
     return fail_commit(output, errno_value, "its new name cannot be made durable", err);
 }
 
@@ -361,8 +324,11 @@ fq_status fq_output_commit(fq_output *output, fq_error *err) {
         status = publish(output, &replaced, err);
     }
     fq_output_journal_warn(output);
-    if (status == FQ_OK && replaced &&
-        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal) != FQ_OK)
+    if (status == FQ_OK && replaced)
+        fq_tree_remove(output->parent_fd, output->partial_name, output->partial, &removal);
+    if (status == FQ_OK && removal.status == FQ_OK)
+        fq_output_remove_aside(output, &removal);
+    if (status == FQ_OK && removal.status != FQ_OK)
         status = fq_fail(err, removal.status,
                          "%s: is complete, but the old one could not be removed; %s", output->path,
                          removal.text);

@@ -31,6 +31,10 @@ typedef struct fq_output_options {
 // file; and beside it OUTPUT.partial.journal, which says what the run was asked for.
 // A link at OUTPUT is never written through; force replaces the link itself. FQ_USAGE or FQ_IO.
 //
+// Where the file system cannot exchange two names, a run that was killed may have left the old
+// OUTPUT as OUTPUT.partial.old: without force that is FQ_USAGE, with it the old one gets its name
+// back, and stands until the end as ever.
+//
 // With resume, an OUTPUT.partial that is there must be of a run that was asked for the same, with
 // a journal that says so, and hold nothing that this run does not write; else FQ_USAGE, and nothing
 // is changed. fq_output_found tells whether there was one.

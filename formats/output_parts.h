@@ -26,14 +26,17 @@ struct fq_output {
     fq_sink sink;             // first: the two are cast into each other
     char *path;               // OUTPUT as the user named it, without trailing slashes; owned
     char *partial;            // OUTPUT.partial; owned
+    char *aside;              // OUTPUT.partial.old; owned
     const char *name;         // last component of path, in parent_fd
     const char *partial_name; // last component of partial
+    const char *aside_name;   // last component of aside
     int parent_fd;
     int partial_fd; // holds the lock
     bool is_folder;
     bool force;
     bool is_resumed;                        // OUTPUT.partial is an interrupted run's
     bool is_published;                      // OUTPUT is the one that a killed run had completed
+    bool is_aside_left;                     // and aside the older one that it had replaced
     fq_messages *warnings;                  // or NULL
     uint64_t needed_nbytes;                 // in all, an estimate: see needed_nbytes_of
     char token[FQ_OUTPUT_TOKEN_NBYTES + 1]; // random, in the names of temporary files
@@ -101,6 +104,26 @@ void fq_output_journal_warn(const fq_output *output);
 
 // Removes the journal, if it is this run's. FQ_IO.
 fq_status fq_output_journal_remove(fq_output *output, fq_error *err);
+
+// ---- The name
+
+// Renames OUTPUT.partial to OUTPUT. With force an old OUTPUT is exchanged for it, and *replaced is
+// set; where the file system knows no exchange, that is by way of OUTPUT.partial.old. Returns 0; or
+// -1 with errno set, and everything is as before.
+int fq_output_give_name(bool *replaced, const fq_output *output);
+
+// Undoes it, as far as that goes.
+void fq_output_take_name_back(const fq_output *output, bool replaced);
+
+// Looks for an OUTPUT.partial.old of a run that was killed while it made the exchange; after
+// fq_output_find_run. An old OUTPUT that lacks its name gets it back, under force and unless
+// examine_only; one that has been replaced is noted in is_aside_left. A thing of which no journal
+// tells is warned of. FQ_USAGE without force, FQ_IO.
+fq_status fq_output_find_aside(fq_output *output, const fq_output_options *options,
+                               bool examine_only, fq_error *err);
+
+// Removes it, where is_aside_left. FQ_IO.
+fq_status fq_output_remove_aside(const fq_output *output, fq_error *err);
 
 // ---- Going on
 

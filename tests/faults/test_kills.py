@@ -61,7 +61,7 @@ class KillCase(scenes.Case):
         done = self.rerun(scene._replace(over_old=False), folder, *sorted(options))
         if done.code != 0 or self.stage.state_of_output(scene, folder) != "complete":
             yield f"{options} afterwards: {done.brief()}"
-        if set(os.listdir(folder)) & scenes.BESIDE:
+        if os.listdir(folder) != ["out"]:
             yield f"left after {options}: {os.listdir(folder)}"
 
 
