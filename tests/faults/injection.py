@@ -114,9 +114,11 @@ def in_parallel(function, items):
         return list(pool.map(function, items))
 
 
-def places(n, most):
-    """The calls to strike, of n: all in the long form, else the first, the last, and a sample."""
-    if LONG or n <= most:
+def places(n, most, most_long=None):
+    """The calls to strike, of n: all (or so many) in the long form, else the first, the last, and a
+    sample."""
+    most = (most_long or n) if LONG else most
+    if n <= most:
         return range(1, n + 1)
     inner = random.Random(SEED).sample(range(2, n), max(most - 2, 0))
     return sorted({1, n, *inner})

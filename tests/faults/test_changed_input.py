@@ -4,8 +4,9 @@ The program stops itself right before a read, so that each change comes at a kno
 """
 
 import os
-import signal
 import shutil
+import signal
+import time
 
 import injection
 import scenes
@@ -21,6 +22,7 @@ LONE = [
 FOLDER = scenes.Scene("convert a folder", "convert", "victims")
 # Reads of FOLDER after which all its files have been opened: of index, headers and config.
 N_OPENED = 8
+MOST_LONG = 40  # reads in the long form; each is met by every change
 
 
 def cut_half(path):
@@ -70,6 +72,14 @@ CHANGES = [cut_half, cut_all, cut_last_byte, grow, rewrite, spoil_scale, touch]
 TOLD = ["the file was changed while it was read", "the file ends at byte "]
 
 
+def wait_for_stop(process):
+    """Waits until the run has stopped itself or ended; where it does neither, result() fails."""
+    until = time.monotonic() + injection.SECONDS
+    options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while not os.waitid(os.P_PID, process.popen.pid, options) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 class ChangedInput(scenes.Case):
     """The victims are made anew for each run."""
 
@@ -96,7 +106,7 @@ class ChangedInput(scenes.Case):
         fault = injection.Fault("pread", at=at, how="before", value=signal.SIGSTOP)
         with self.stage.folder(scene) as folder:
             process = injection.Process(scene.args(), folder, fault)
-            os.waitid(os.P_PID, process.popen.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            wait_for_stop(process)
             change(self.stage.root / victim)
             process.popen.send_signal(signal.SIGCONT)
             outcome = process.result()
@@ -110,7 +120,7 @@ class ChangedInput(scenes.Case):
     def test_lone_files(self):
         for scene in LONE:
             n = self.stage.count(scene, "pread")
-            for at in injection.places(n, 4):
+            for at in injection.places(n, 4, MOST_LONG):
                 for change in (*CHANGES, replace):
                     self.run_with_change(scene, at, change, scene.source)
 
@@ -118,7 +128,10 @@ class ChangedInput(scenes.Case):
         n = self.stage.count(FOLDER, "pread")
         shards = [scenes.SHARD.format(part) for part in (1, 2, 3)]
         self.assertGreater(n, N_OPENED + 4)
-        for at in (N_OPENED + 1, (N_OPENED + n) // 2, n):
+        first = N_OPENED + 1
+        # One run for each change of each shard: reads at equal distances are enough.
+        step = max((n - first) // (MOST_LONG if injection.LONG else 2), 1)
+        for at in sorted({*range(first, n, step), n}):
             for change in CHANGES:
                 for shard in shards:
                     self.run_with_change(FOLDER, at, change, f"victims/{shard}")
