@@ -97,7 +97,7 @@ static void print_config(const fq_printer *printer, const fq_survey *survey,
         return;
     fq_print(printer, FQ_BOLD, "quantization_config");
     if (!quant->present) {
-        fq_print_line(printer, ": in the metadata; --json shows it");
+        fq_print_line(printer, ": cannot be read; --json shows it");
         return;
     }
     fq_print(printer, FQ_PLAIN, ": quant_method %s", *quant->method ? quant->method : "absent");

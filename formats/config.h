@@ -15,6 +15,11 @@
 fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_t nbytes,
                          const char *file, fq_error *err);
 
+// Reads the text of a quantization_config alone, as metadata hold it. Like fq_config_read, but null
+// and what is no object are FQ_BAD_INPUT. *out stays as it is after a failure.
+fq_status fq_config_read_quantization(fq_quant_config *out, fq_arena *arena, const char *text,
+                                      size_t nbytes, const char *file, fq_error *err);
+
 // The quantization_config of a plan_quantize plan as JSON text, indented by `indent` spaces (0 to
 // 8) per level and starting at the level of a top-level key; 0: on one line without spaces. *out is
 // owned by the caller (free).

@@ -80,6 +80,20 @@ static fq_status read_lists(fq_quant_config *out, fq_arena *arena, const fq_json
     return FQ_OK;
 }
 
+// compressed-tensors: what the groups quantize is every module of the class Linear, and no names.
+static bool has_linear_targets(const fq_json_object *quant) {
+    size_t n = 0;
+    const cJSON *group, *target;
+    cJSON_ArrayForEach(group, fq_json_get(quant, "config_groups")) {
+        cJSON_ArrayForEach(target, cJSON_GetObjectItemCaseSensitive(group, "targets")) {
+            if (!cJSON_IsString(target) || strcmp(target->valuestring, "Linear") != 0)
+                return false;
+            n++;
+        }
+    }
+    return n > 0;
+}
+
 static fq_status read_quant(fq_quant_config *out, fq_arena *arena, const fq_json_object *quant,
                             fq_error *err) {
     fq_json_object fp8q = {0};
@@ -102,6 +116,7 @@ static fq_status read_quant(fq_quant_config *out, fq_arena *arena, const fq_json
     if (status == FQ_OK)
         status = read_string(&out->scale_format, arena, &fp8q, "scale_format", err);
     out->ue8m0 = strcmp(scale_fmt, "ue8m0") == 0;
+    out->has_linear_targets = has_linear_targets(quant);
     return status;
 }
 
@@ -162,5 +177,24 @@ fq_status fq_config_read(fq_model *out, fq_arena *arena, const char *text, size_
     model.has_config = true;
     if (status == FQ_OK)
         *out = model;
+    return status;
+}
+
+fq_status fq_config_read_quantization(fq_quant_config *out, fq_arena *arena, const char *text,
+                                      size_t nbytes, const char *file, fq_error *err) {
+    const fq_json_tree_options options = {.scan = {.file = file, .allow_constants = true}};
+    fq_quant_config quant;
+    cJSON *root = NULL;
+    fq_status status = fq_json_parse(&root, text, nbytes, &options, err);
+    if (status != FQ_OK)
+        return status;
+    const fq_json_object object = {.node = root, .file = file, .path = "quantization_config."};
+    if (!cJSON_IsObject(root))
+        status = fq_fail(err, FQ_BAD_INPUT, "%s: quantization_config: is no JSON object", file);
+    if (status == FQ_OK)
+        status = read_quant(&quant, arena, &object, err);
+    cJSON_Delete(root);
+    if (status == FQ_OK)
+        *out = quant;
     return status;
 }

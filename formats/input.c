@@ -242,6 +242,27 @@ static fq_status open_folder(opening *o, const fq_input_place *place,
     return status;
 }
 
+// A lone file has no config.json; fp8q puts the quantization_config into its metadata. Others may
+// put there what they like: what cannot be read is no fault of the weights.
+static fq_status read_embedded_config(opening *o, fq_error *err) {
+    fq_input *input = o->input;
+    const fq_shard *shard = &input->checkpoint.shards[0];
+    const char *text = fq_metadata_find(shard->metadata, shard->n_metadata, "quantization_config");
+    if (!text)
+        return FQ_OK;
+    char *place = fq_arena_printf(&o->scratch, "%s: metadata", input->checkpoint.path);
+    if (!place)
+        return fq_fail_memory(err);
+    const fq_status status = fq_config_read_quantization(&input->model.quant, &input->arena, text,
+                                                         strlen(text), place, err);
+    if (status != FQ_BAD_INPUT)
+        return status;
+    const bool takes_findings = o->disagreements != o->faults;
+    fq_messages_add(takes_findings ? o->disagreements : o->warnings, "%s", err->text);
+    *err = (fq_error){0};
+    return FQ_OK;
+}
+
 static fq_status open_lone_file(opening *o, const char *name, fq_error *err) {
     fq_input *input = o->input;
     fq_source *source = NULL;
@@ -253,7 +274,9 @@ static fq_status open_lone_file(opening *o, const char *name, fq_error *err) {
         status =
             fq_file_open(&source, AT_FDCWD, input->checkpoint.path, input->checkpoint.path, err);
     status = status == FQ_OK ? read_shard(o, 0, source, err) : as_fault(o, status, err);
-    return status == FQ_OK ? index_tensors(o, err) : status;
+    if (status == FQ_OK)
+        status = index_tensors(o, err);
+    return status == FQ_OK ? read_embedded_config(o, err) : status;
 }
 
 fq_status fq_input_open(fq_input *out, const char *path, const fq_input_options *options,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 // config.json's quantization_config: of the top level, else of text_config, else the first there
-// is.
+// is. Of a lone file the one in its metadata.
 typedef struct fq_quant_config {
     bool present;
     const char *method;            // quant_method, "" if absent
@@ -19,6 +19,7 @@ typedef struct fq_quant_config {
     bool ue8m0;                    // scale_fmt is "ue8m0"
     const char *scale_format;      // fp8q.scale_format, "" if absent
     const char *activation_scheme; // "dynamic", "" if absent
+    bool has_linear_targets;       // compressed-tensors: every linear module is to be quantized
     // Modules that are not quantized: the strings of the first list that is there, and its key:
     // modules_to_not_convert, ignored_layers or ignore; "" without one.
     const char *list_key;
@@ -36,7 +37,7 @@ typedef struct fq_model {
     fq_quant_config quant;
 } fq_model;
 
-// What is known of a model without a config.json.
+// What is known of a model without a config.json, but for quant of a lone file.
 static inline fq_model fq_model_unknown(void) {
     fq_model model;
     memset(&model, 0, sizeof model);

@@ -177,7 +177,8 @@ static void check_fmt(const pairer *p) {
     if (!fmt || !*fmt || strcasecmp(fmt, "e4m3") == 0 || strcasecmp(fmt, "float8_e4m3fn") == 0)
         return;
     const bool is_other_format = strcasestr(fmt, "fnuz") || strcasestr(fmt, "e5m2");
-    fq_messages_add(p->faults, "config.json: quantization_config: fmt %s is not %s", fmt,
+    fq_messages_add(p->faults, "%s: quantization_config: fmt %s is not %s",
+                    p->checkpoint->is_folder ? "config.json" : "metadata", fmt,
                     is_other_format
                         ? "read; start from an unquantized or an e4m3 checkpoint"
                         : "known; this version reads e4m3 only: write that if it is what the "

@@ -25,7 +25,7 @@ static bool is_float8(fq_dtype dtype) {
 // What is FP8 already is not quantized again: one fault for the config, one for the tensors.
 static void refuse_quantized(const fq_checkpoint *checkpoint, const fq_model *model,
                              fq_messages *faults) {
-    if (model->quant.present)
+    if (model->quant.present && checkpoint->is_folder) // a lone file's own goes with its weights
         fq_messages_add(faults,
                         "config.json: quantization_config: the model is quantized already%s%s; "
                         "start from the unquantized model, or cast it back with fp8q dequant",
