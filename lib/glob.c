@@ -1,6 +1,8 @@
 // Globs: one pass with a single point to come back to, since only the last `*` ever needs widening.
 #include "glob.h"
 
+#include "names.h"
+
 #include <string.h>
 
 // The `]` that closes the set which starts at glob[0] == '[', or NULL. A `]` in first place is a
@@ -30,21 +32,13 @@ static bool set_holds(const char *set, const char *end, unsigned char byte) {
     return found != inverted;
 }
 
-// Bytes of the character at text, [text, end): a lead byte and what continues it.
-static size_t character_nbytes(const char *text, const char *end) {
-    size_t n = 1;
-    while (text + n < end && ((unsigned char)text[n] & 0xC0) == 0x80)
-        n++;
-    return n;
-}
-
 // Matches one element of glob other than `*` at text. Returns the bytes of text it takes and moves
 // *glob behind it; 0 if it does not match.
 static size_t match_one(const char **glob, const char *text, const char *end) {
     const char *g = *glob;
     if (*g == '?') {
         *glob = g + 1;
-        return character_nbytes(text, end);
+        return fq_character_nbytes(text, end);
     }
     const char *set_end = *g == '[' ? end_of_set(g) : NULL;
     if (set_end) {

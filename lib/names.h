@@ -17,4 +17,12 @@ static inline bool fq_has_suffix(const char *name, const char *suffix) {
     return fq_has_suffix_n(name, strlen(name), suffix);
 }
 
+// Bytes of the character at text, [text, end): a lead byte and what continues it.
+static inline size_t fq_character_nbytes(const char *text, const char *end) {
+    size_t n = 1;
+    while (text + n < end && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n++;
+    return n;
+}
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "band.h"
 #include "fold.h"
+#include "policy.h"
 #include "sum.h"
 #include "verify.h"
 #include "verify_gemm.h"
@@ -34,9 +35,14 @@ typedef struct fq_verify_draft {
 // steps are laid out already.
 fq_status fq_verify_match(fq_verify_draft *draft, fq_error *err);
 
-// Holds config.json against the tensors: the keys that engines need, the list of modules, groups
-// that engines fuse.
+// Holds config.json, or the quantization_config in the metadata of a lone file, against the
+// tensors: the keys that engines need, the list of modules, groups that engines fuse.
 fq_status fq_verify_check_config(fq_verify_draft *draft, fq_error *err);
+
+// The part of it that holds the list against the tensors. is_own: fp8q made the checkpoint, and so
+// the list. policy: of the checkpoint as it is, by fq_policy_describe.
+fq_status fq_verify_check_list(fq_verify_draft *draft, bool is_own, const fq_policy *policy,
+                               fq_error *err);
 
 // Lists what does not load in --tp pieces.
 fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err);

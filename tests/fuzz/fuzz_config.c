@@ -1,8 +1,11 @@
 // Any text as config.json: no fault of memory, and where it is accepted, quantization_config can be
-// put in, read, and taken out again with everything else as it was.
+// put in, read, and taken out again with everything else as it was. Its list of modules may hold
+// any patterns.
 //
 // Under test: formats/config_read.c formats/config_splice.c formats/config_quantization.c
+// Under test: lib/module_list.c lib/pattern.c
 #include "formats/config.h"
+#include "lib/module_list.h"
 
 #include "fuzz.h"
 
@@ -76,6 +79,19 @@ static void check_edits(fq_arena *arena, text config, const fq_model *model) {
     free(back.bytes);
 }
 
+// Whoever is in the list by name stays there; patterns take whatever name.
+static void check_list(fq_arena *arena, const fq_quant_config *quant) {
+    static const char name[] = "model.layers.0.mlp.gate";
+    fq_module_list list = {0};
+    fq_error err = {0};
+    DEMAND(fq_module_list_read(&list, arena, quant, false, &err) == FQ_OK);
+    DEMAND(list.n_names + list.n_globs + list.n_patterns + list.n_unread == quant->n_unconverted);
+    for (size_t i = 0; i < list.n_names; i++)
+        DEMAND(fq_module_list_names(&list, list.names[i], strlen(list.names[i])));
+    for (size_t n = 0; n < sizeof name; n++)
+        fq_module_list_match(&list, name, n);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text config = {.bytes = malloc(size + 1), .n = size};
     DEMAND(config.bytes);
@@ -87,8 +103,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fq_error err = {0};
     const fq_status status = fq_config_read(&model, &arena, config.bytes, size, "F", &err);
     DEMAND(status == FQ_OK || (status == FQ_BAD_INPUT && strncmp(err.text, "F: ", 3) == 0));
-    if (status == FQ_OK)
+    if (status == FQ_OK) {
         check_edits(&arena, config, &model);
+        check_list(&arena, &model.quant);
+    }
     fq_arena_free(&arena);
     free(config.bytes);
     return 0;
