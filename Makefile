@@ -1,6 +1,6 @@
 # The short way in. `make demo` and `make test` install what is missing, build and run.
 #
-#   make demo           builds fp8q, makes a small model folder and converts it there and back
+#   make demo           builds fp8q, makes a small model folder, converts it there and back and checks it
 #   make test           builds everything and runs all tests
 #   make bench          measures the arithmetic, and whole conversions against cp; minutes
 #   make install        installs what `make` built (DESTDIR, CMAKE_FLAGS=-DCMAKE_INSTALL_PREFIX=...)

@@ -204,7 +204,7 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
     const size_t n_problems = v->verify.problems.n + v->verify.problems.n_lost;
     return fq_fail(err, FQ_VERIFY_FAILED,
                    "%s: verification failed: %" PRIu64 " of %" PRIu64 " weights, %zu other "
-                   "problem%s; convert it again, or get the files again",
+                   "problem%s; the report says what to do about each",
                    v->input.checkpoint.path, summary->n_failed, summary->n_tensors, n_problems,
                    fq_plural(n_problems));
 }

@@ -18,7 +18,9 @@ const char *const fq_help_about[] = {
 
 const fq_help_row fq_help_exit_codes[] = {
     {"0", "done"},
-    {"2", "usage: unknown option, output exists, output is or lies in the input"},
+    {"1", "verification failed"},
+    {"2", "usage: unknown option, output exists, output is or lies in the input, --resume does not "
+          "match"},
     {"3", "bad input: wrong bytes, missing shard, already quantized, NaN or Inf"},
     {"4", "I/O: no such file, permission, read or write error, full disk, input changed"},
     {"5", "no usable device, or out of memory"},

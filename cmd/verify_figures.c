@@ -16,6 +16,11 @@ fq_verify_columns fq_verify_find_columns(const fq_verify *verify) {
     return found;
 }
 
+static double kernel_error(const fq_verify_tensor *tensor) {
+    const bool is_known = tensor->has_gemm && !isnan(tensor->gemm.kernel_rel_l2);
+    return is_known && !tensor->weight.has_errors ? tensor->gemm.kernel_rel_l2 : 0.0;
+}
+
 static bool is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
     const bool a_fails = a->reasons.n > 0, b_fails = b->reasons.n > 0;
     if (a_fails != b_fails)
@@ -24,6 +29,8 @@ static bool is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
     const double b_error = b->weight.has_errors ? b->weight.rel_l2 : 0.0;
     if (a_error != b_error)
         return a_error > b_error;
+    if (kernel_error(a) != kernel_error(b))
+        return kernel_error(a) > kernel_error(b);
     return strcmp(a->tensor->name, b->tensor->name) < 0;
 }
 

@@ -90,6 +90,7 @@ static void emit_tensor(fq_emit *emit, const fq_verify_tensor *tensor) {
     emit_gemm(emit, tensor);
     fq_emit_string(emit, "verdict", verdict(tensor->reasons.n == 0));
     fq_emit_messages(emit, "reasons", &tensor->reasons);
+    fq_emit_string(emit, "cure", fq_verify_cure(tensor));
     fq_emit_end(emit, '}');
 }
 

@@ -24,6 +24,9 @@ typedef struct fq_verify_columns {
 
 fq_verify_columns fq_verify_find_columns(const fq_verify *verify);
 
+// What helps against the gravest of a weight's faults, static; NULL if it has none.
+const char *fq_verify_cure(const fq_verify_tensor *tensor);
+
 // The weights, worst first, totals by kind of layer, problems and the verdict. quiet: what fails
 // alone.
 fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,
@@ -35,7 +38,8 @@ fq_status fq_verify_json(const fq_verify_report *report, fq_error *err);
 // All of it as one page of HTML, which needs no other file and no network.
 fq_status fq_verify_html(const fq_verify_report *report, FILE *file, fq_error *err);
 
-// The weights, the worst first: what fails, then the greatest error, then by name. [n_tensors], in
+// The weights, the worst first: what fails, then the greatest error, or without
+// a reference that of the kernel, then by name. [n_tensors], in
 // arena's memory; NULL when out of memory.
 const fq_verify_tensor **fq_verify_worst_first(fq_arena *arena, const fq_verify *verify);
 

@@ -35,9 +35,11 @@ static void print_figures(const fq_printer *printer, const fq_verify_tensor *ten
         fq_print(printer, FQ_PLAIN, "%8s  ", "-");
 }
 
+// The cure is told once where it is the one of the weight before: weights often share their fault.
 static void print_weight(const fq_printer *printer, const fq_verify_tensor *tensor,
-                         const fq_verify_columns *shown) {
+                         const fq_verify_columns *shown, const char **last_cure) {
     const bool fails = tensor->reasons.n > 0;
+    const char *cure = fq_verify_cure(tensor);
     print_figures(printer, tensor, shown);
     fq_print(printer, fails ? FQ_RED : FQ_GREEN, "%s", fails ? "FAIL" : "pass");
     fq_print_line(printer, "  %s", tensor->tensor->name);
@@ -45,6 +47,9 @@ static void print_weight(const fq_printer *printer, const fq_verify_tensor *tens
         fq_print(printer, FQ_RED, "    %s", tensor->reasons.lines[i]);
         fq_print_newline(printer);
     }
+    if (cure && cure != *last_cure)
+        fq_print_line(printer, "    %s", cure);
+    *last_cure = cure;
 }
 
 // Weights that pass are worth a line for their figures alone.
@@ -53,6 +58,7 @@ static fq_status print_weights(const fq_printer *printer, const fq_verify *verif
     fq_arena arena = {0};
     const fq_verify_tensor **worst = fq_verify_worst_first(&arena, verify);
     const fq_status status = worst ? FQ_OK : fq_fail_memory(err);
+    const char *last_cure = NULL;
     size_t n_printed = 0, n_passed = 0;
     for (size_t i = 0; worst && i < verify->n_tensors; i++) {
         n_passed += worst[i]->reasons.n == 0;
@@ -60,7 +66,7 @@ static fq_status print_weights(const fq_printer *printer, const fq_verify *verif
             continue;
         if (n_printed++ == 0)
             print_head(printer, shown);
-        print_weight(printer, worst[i], shown);
+        print_weight(printer, worst[i], shown, &last_cure);
     }
     if (max_passed > 0 && n_passed > max_passed)
         fq_print_line(printer, "and %zu more that pass; --json lists all", n_passed - max_passed);

@@ -49,64 +49,94 @@ static uint64_t part_of(uint64_t size, uint64_t n_ranks, uint64_t n_heads) {
     return size % n_ranks == 0 ? size / n_ranks : 0;
 }
 
-static bool loads(uint64_t size, uint64_t n_ranks, uint64_t n_heads, uint64_t block) {
-    const uint64_t part = part_of(size, n_ranks, n_heads);
-    return part > 0 && (n_ranks == 1 || part % block == 0);
+// A dimension of a weight that engines cut.
+typedef struct cut_side {
+    const fq_verify_tensor *tensor;
+    bool by_cols;
+    uint64_t size, block;
+    uint64_t n_heads; // of keys and values; 0: they do not matter
+} cut_side;
+
+static bool loads(const cut_side *side, uint64_t n_ranks) {
+    const uint64_t part = part_of(side->size, n_ranks, side->n_heads);
+    return part > 0 && (n_ranks == 1 || part % side->block == 0);
 }
 
-// Why the weight does not load, NULL if it does. *ok is false when out of memory.
-static const char *why_not(const fq_verify_tensor *tensor, uint64_t n_ranks, uint64_t n_kv_heads,
-                           fq_arena *arena, bool *ok) {
+// False for a weight of which every rank has the whole, or that is cut nobody knows how.
+static bool find_side(cut_side *out, const fq_verify_tensor *tensor, uint64_t n_kv_heads) {
     const fq_tensor *weight = tensor->tensor;
     cut how;
     if (!tensor->pair || weight->rank != 2 ||
         !find_cut(&how, weight->name, fq_module_length(weight->name)) || how == CUT_NOT)
-        return NULL;
+        return false;
+    const fq_block block = tensor->pair->block;
     const bool by_cols = how == CUT_COLS;
-    const uint64_t size = weight->shape[by_cols ? 1 : 0];
-    const uint64_t block = by_cols ? tensor->pair->block.cols : tensor->pair->block.rows;
-    const uint64_t n_heads = how == CUT_HEADS ? n_kv_heads : 0;
-    if (loads(size, n_ranks, n_heads, block))
-        return NULL;
+    *out = (cut_side){.tensor = tensor,
+                      .by_cols = by_cols,
+                      .size = weight->shape[by_cols ? 1 : 0],
+                      .block = by_cols ? block.cols : block.rows,
+                      .n_heads = how == CUT_HEADS ? n_kv_heads : 0};
+    return true;
+}
+
+static bool all_load(const cut_side *sides, size_t n, uint64_t n_ranks) {
+    for (size_t i = 0; i < n; i++) {
+        if (!loads(&sides[i], n_ranks))
+            return false;
+    }
+    return true;
+}
+
+// The greatest number of ranks under n_ranks that the whole model loads at; at 1 all do.
+static uint64_t find_most(const cut_side *sides, size_t n, uint64_t n_ranks) {
     uint64_t most = n_ranks - 1;
-    while (most > 1 && !loads(size, most, n_heads, block))
+    while (most > 1 && !all_load(sides, n, most))
         most--;
-    const uint64_t part = part_of(size, n_ranks, n_heads);
-    const char *cure = most > 1 ? fq_arena_printf(arena, "--tp %" PRIu64 " loads", most)
-                                : "keep it whole, or exclude it";
+    return most;
+}
+
+// Why it does not load; NULL when out of memory.
+static const char *describe(const cut_side *side, uint64_t n_ranks, uint64_t most,
+                            fq_arena *arena) {
+    const uint64_t part = part_of(side->size, n_ranks, side->n_heads);
+    const bool is_expert = strncmp(side->tensor->kind, "experts.", 8) == 0;
     const char *what =
         part > 0 ? fq_arena_printf(arena, "%" PRIu64 " in each, no multiple of a block's %" PRIu64,
-                                   part, block)
+                                   part, side->block)
                  : "no equal parts";
-    const char *text =
-        cure && what
-            ? fq_arena_printf(arena,
-                              "does not load at --tp %" PRIu64 ": its %" PRIu64 " %s are %s; %s%s",
-                              n_ranks, size, by_cols ? "columns" : "rows", what, cure,
-                              strncmp(tensor->kind, "experts.", 8) == 0
-                                  ? ", and so do whole experts (expert parallelism)"
-                                  : "")
-            : NULL;
-    *ok = *ok && text;
-    return text;
+    if (!what)
+        return NULL;
+    return fq_arena_printf(arena,
+                           "does not load at --tp %" PRIu64 ": its %" PRIu64
+                           " %s are %s; the whole model loads at --tp %" PRIu64 "%s",
+                           n_ranks, side->size, side->by_cols ? "columns" : "rows", what, most,
+                           is_expert ? ", and these with whole experts on each rank (expert "
+                                       "parallelism)"
+                                     : "");
 }
 
 fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err) {
     fq_verify *verify = draft->verify;
+    const uint64_t n_ranks = verify->options.tensor_parallel;
     fq_arena scratch = {0};
+    cut_side *sides = fq_arena_array(&scratch, verify->n_tensors, sizeof *sides);
     fq_fold_item *items = fq_arena_array(&scratch, verify->n_tensors, sizeof *items);
-    bool ok = items != NULL;
-    size_t n = 0;
-    for (size_t i = 0; i < verify->n_tensors && ok; i++) {
-        const fq_verify_tensor *tensor = &verify->tensors[i];
-        const char *why = why_not(tensor, verify->options.tensor_parallel,
-                                  draft->model->num_key_value_heads, &scratch, &ok);
-        if (why)
-            items[n++] = (fq_fold_item){.name = tensor->tensor->name, .rest = why};
+    fq_status status = sides && items ? FQ_OK : fq_fail_memory(err);
+    size_t n_sides = 0, n = 0;
+    for (size_t i = 0; i < verify->n_tensors && !status; i++)
+        n_sides +=
+            find_side(&sides[n_sides], &verify->tensors[i], draft->model->num_key_value_heads);
+    const bool loads_all = status || all_load(sides, n_sides, n_ranks);
+    const uint64_t most = loads_all ? n_ranks : find_most(sides, n_sides, n_ranks);
+    for (size_t i = 0; i < n_sides && !loads_all && !status; i++) {
+        if (loads(&sides[i], n_ranks))
+            continue;
+        items[n] = (fq_fold_item){.name = sides[i].tensor->tensor->name,
+                                  .rest = describe(&sides[i], n_ranks, most, &scratch)};
+        status = items[n++].rest ? FQ_OK : fq_fail_memory(err);
     }
-    const fq_status status =
-        ok ? fq_fold_messages(&verify->problems, verify->checkpoint->path, items, n, err)
-           : fq_fail_memory(err);
+    if (!status)
+        status = fq_fold_messages(&verify->problems, verify->checkpoint->path, items, n, err);
     fq_arena_free(&scratch);
     return status;
 }

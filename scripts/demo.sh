@@ -1,5 +1,5 @@
 #!/bin/sh
-# Shows fp8q at work: a small model folder to FP8, a look inside, and back to BF16.
+# Shows fp8q at work: a small model folder to FP8, a look inside, a check, and back to BF16.
 #
 # Usage: scripts/demo.sh BUILD_FOLDER. Leaves the folders in demo/.
 set -eu
@@ -37,6 +37,9 @@ show fp8q inspect Qwen3-tiny-fp8-sm90
 say 'config.json tells engines; nothing else in it changed:'
 show diff Qwen3-tiny/config.json Qwen3-tiny-fp8-sm90/config.json || true
 
+say 'Is it right? Every code and scale, computed anew from the original:'
+show fp8q verify Qwen3-tiny-fp8-sm90 --reference Qwen3-tiny
+
 say 'And back to BF16:'
 show fp8q dequant Qwen3-tiny-fp8-sm90 -o Qwen3-tiny-again
 
@@ -45,5 +48,6 @@ cat <<EOM
   export PATH=$build:\$PATH
   fp8q convert YOUR-MODEL --dry-run     what would be done; nothing is written
   fp8q convert YOUR-MODEL               writes YOUR-MODEL-fp8-sm90
+  fp8q verify YOUR-MODEL-fp8-sm90 --reference YOUR-MODEL
   fp8q help convert                     all options
 EOM

@@ -221,7 +221,15 @@ class TensorParallel(tool.Case):
         self.assertEqual(len(found), 3)
         for line in found:
             self.assertIn("192 in each", line)
-            self.assertIn("--tp 3 loads", line)
+            self.assertIn("the whole model loads at --tp 3", line)
+
+    def test_the_degree_that_is_named_suits_all_weights(self):
+        shapes = {"mlp.up_proj": (768, 256), "mlp.down_proj": (256, 768),
+                  "self_attn.o_proj": (256, 512)}  # fmt: skip
+        found = self.problems(shapes, 8)
+        self.assertEqual(len(found), 3)
+        for line in found:
+            self.assertIn("the whole model loads at --tp 2", line)
 
     def test_heads_are_shared(self):
         shapes = {"self_attn.q_proj": (2048, 256), "self_attn.k_proj": (256, 256),
