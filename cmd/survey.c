@@ -86,23 +86,6 @@ static fq_status name_f32_format(const char **out, const fq_survey *survey, cons
     return FQ_OK;
 }
 
-static const char *name_format(const fq_pair *pair, const char *f32_format) {
-    if (pair->storage == FQ_STORED_PACKED)
-        return "packed";
-    if (pair->storage == FQ_STORED_U8)
-        return "u8";
-    switch (pair->scale->dtype) {
-    case FQ_BF16:
-        return "bf16";
-    case FQ_F16:
-        return "f16";
-    case FQ_F8_E8M0:
-        return "e8m0";
-    default:
-        return f32_format;
-    }
-}
-
 // ---- Rows
 
 static fq_role role_of(const fq_tensor *tensor, const fq_pair *pair) {
@@ -117,7 +100,7 @@ static void add_row(fq_survey *survey, const fq_tensor *tensor, const fq_pair *p
     row->tensor = tensor;
     row->role = role_of(tensor, pair);
     row->pair = pair;
-    row->scale_format = pair ? name_format(pair, f32_format) : NULL;
+    row->scale_format = pair ? fq_pair_format(pair, f32_format) : NULL;
     survey->nbytes += tensor->nbytes;
     survey->dtype_n[tensor->dtype]++;
     survey->dtype_nbytes[tensor->dtype] += tensor->nbytes;

@@ -9,6 +9,10 @@ uint64_t fq_band_col_unit(fq_block block) {
     return FQ_PACKED_COLS / block.cols * block.cols;
 }
 
+bool fq_band_holds(fq_block block) {
+    return block.rows * fq_band_col_unit(block) <= FQ_MIN_BAND_ELEMENTS;
+}
+
 size_t fq_band_max_blocks(size_t max_elements) {
     // One per 32 elements is the finest scaling in use (1 × 32). Narrow matrices have more, and
     // get lower bands.

@@ -49,6 +49,9 @@ bool fq_band_block_is_zero(const fq_band *band, const uint8_t *codes, uint64_t i
 // Columns that bands are cut at: whole blocks, and whole words of packed scales.
 uint64_t fq_band_col_unit(fq_block block);
 
+// True if a band of any size holds such a block whole. Larger ones than 512 x 512 may not.
+bool fq_band_holds(fq_block block);
+
 // The most blocks that a band of so many elements holds.
 size_t fq_band_max_blocks(size_t max_elements);
 

@@ -260,3 +260,20 @@ fq_status fq_pair_nothing(const fq_checkpoint *checkpoint, fq_messages *faults, 
     fq_arena_free(&scratch);
     return status;
 }
+
+const char *fq_pair_format(const fq_pair *pair, const char *f32_format) {
+    if (pair->storage == FQ_STORED_PACKED)
+        return "packed";
+    if (pair->storage == FQ_STORED_U8)
+        return "u8";
+    switch (pair->scale->dtype) {
+    case FQ_BF16:
+        return "bf16";
+    case FQ_F16:
+        return "f16";
+    case FQ_F8_E8M0:
+        return "e8m0";
+    default:
+        return f32_format;
+    }
+}

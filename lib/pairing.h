@@ -34,6 +34,10 @@ fq_status fq_pair_scales(fq_pairing *out, fq_arena *arena, const fq_checkpoint *
 // of memory.
 fq_status fq_pair_nothing(const fq_checkpoint *checkpoint, fq_messages *faults, fq_error *err);
 
+// What reports call the way in which a pair's scales are stored: "packed", "u8", "bf16", "f16",
+// "e8m0"; f32_format where they are FP32, whose values tell "f32" from "pow2".
+const char *fq_pair_format(const fq_pair *pair, const char *f32_format);
+
 // True for names that only scales of weights have: `…weight_scale_inv`, `…weight_scale`.
 bool fq_is_scale_name(const char *name);
 

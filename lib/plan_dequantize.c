@@ -21,9 +21,8 @@ static bool is_chosen(const dequantize_planner *p, const fq_tensor *tensor) {
     return fq_glob_chooses(options->globs, options->n_globs, tensor->name);
 }
 
-// Bands are whole blocks: the least of them must fit the smallest buffers.
 static void check_block(const dequantize_planner *p, const fq_pair *pair) {
-    if (pair->block.rows * fq_band_col_unit(pair->block) > FQ_MIN_BAND_ELEMENTS)
+    if (!fq_band_holds(pair->block))
         fq_messages_add(p->faults,
                         "%s: %s: blocks of %" PRIu64 " x %" PRIu64
                         " are larger than this version reads; it takes blocks such as 128 x 128",

@@ -249,10 +249,10 @@ static fq_status read_window(const scale_reader *r, float *grid, fq_scale_storag
     return storage == FQ_STORED_PACKED ? read_packed(r, grid, err) : read_grid(r, grid, err);
 }
 
-fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_tensor *tensor,
-                        fq_scale_storage storage, const fq_scale_window *window, void *scratch,
-                        size_t scratch_nbytes, fq_error *err) {
-    const scale_reader reader = {
+static scale_reader make_reader(const fq_checkpoint *checkpoint, const fq_tensor *tensor,
+                                const fq_scale_window *window, void *scratch,
+                                size_t scratch_nbytes) {
+    return (scale_reader){
         .checkpoint = checkpoint,
         .tensor = tensor,
         .window = window,
@@ -260,6 +260,12 @@ fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_t
         .scratch = scratch,
         .scratch_nbytes = scratch_nbytes,
     };
+}
+
+fq_status fq_scale_read(float *grid, const fq_checkpoint *checkpoint, const fq_tensor *tensor,
+                        fq_scale_storage storage, const fq_scale_window *window, void *scratch,
+                        size_t scratch_nbytes, fq_error *err) {
+    const scale_reader reader = make_reader(checkpoint, tensor, window, scratch, scratch_nbytes);
     return read_window(&reader, grid, storage, err);
 }
 
@@ -267,15 +273,8 @@ fq_status fq_scale_examine(float *grid, fq_scale_flaws *flaws, const fq_checkpoi
                            const fq_tensor *tensor, fq_scale_storage storage,
                            const fq_scale_window *window, void *scratch, size_t scratch_nbytes,
                            fq_error *err) {
-    const scale_reader reader = {
-        .checkpoint = checkpoint,
-        .tensor = tensor,
-        .window = window,
-        .grid_cols = fq_ceil_div(window->cols, window->block.cols),
-        .scratch = scratch,
-        .scratch_nbytes = scratch_nbytes,
-        .flaws = flaws,
-    };
+    scale_reader reader = make_reader(checkpoint, tensor, window, scratch, scratch_nbytes);
+    reader.flaws = flaws;
     *flaws = (fq_scale_flaws){0};
     fq_status status = read_window(&reader, grid, storage, err);
     if (!status && storage == FQ_STORED_PACKED)

@@ -54,24 +54,6 @@ static const char *own_metadata(const fq_verify *verify, const fq_tensor *tensor
     return fq_metadata_find(shard->metadata, shard->n_metadata, key);
 }
 
-// Before the values are known. F32 scales that nobody speaks of are named after them.
-static const char *name_scale_format(const fq_pair *pair, bool said_pow2) {
-    if (pair->storage == FQ_STORED_PACKED)
-        return "packed";
-    if (pair->storage == FQ_STORED_U8)
-        return "u8";
-    switch (pair->scale->dtype) {
-    case FQ_BF16:
-        return "bf16";
-    case FQ_F16:
-        return "f16";
-    case FQ_F8_E8M0:
-        return "e8m0";
-    default:
-        return said_pow2 ? "pow2" : "f32";
-    }
-}
-
 static bool is_exponent(const fq_pair *pair) {
     return pair->storage != FQ_STORED_GRID || pair->scale->dtype == FQ_F8_E8M0;
 }
@@ -86,7 +68,8 @@ static void expect_scales(const fq_verify_draft *draft, fq_verify_tensor *tensor
     tensor->is_said_f32 = !tensor->must_be_pow2 && (format || draft->model->quant.present);
     tensor->pow2_scales = said || (!format && is_exponent(tensor->pair));
     tensor->amax_floor = floor ? strtof(floor, NULL) : FQ_DEFAULT_AMAX_FLOOR;
-    tensor->scale_format = name_scale_format(tensor->pair, tensor->must_be_pow2);
+    // Before the values are known, F32 scales that nobody speaks of are called after their dtype.
+    tensor->scale_format = fq_pair_format(tensor->pair, tensor->must_be_pow2 ? "pow2" : "f32");
 }
 
 static fq_status add_tensor(fq_verify_draft *draft, size_t position, fq_error *err) {
@@ -130,11 +113,6 @@ static int compare_name(const void *name, const void *tensor) {
     return strcmp(name, ((const fq_verify_tensor *)tensor)->tensor->name);
 }
 
-// Bands are whole blocks: the least of them must fit the smallest buffers.
-static bool fits_a_band(const fq_pair *pair) {
-    return pair->block.rows * fq_band_col_unit(pair->block) <= FQ_MIN_BAND_ELEMENTS;
-}
-
 static void add_step(fq_verify_work *work, size_t shard, const fq_step *step, size_t tensor) {
     fq_plan_shard *to = &work->plan.shards[shard];
     work->steps[shard][to->n_steps].tensor = tensor;
@@ -148,7 +126,7 @@ static void add_matrices(fq_verify_draft *draft, size_t shard, size_t number) {
     const fq_pair *pair = tensor->pair;
     if (!pair)
         return;
-    if (!fits_a_band(pair)) {
+    if (!fq_band_holds(pair->block)) {
         fq_messages_add(&tensor->reasons,
                         "has blocks of %" PRIu64 " x %" PRIu64
                         ", which are larger than this version reads",
