@@ -22,8 +22,9 @@ const char *fq_verify_cure(const fq_verify_tensor *tensor) {
         return "So few differ that the file was damaged: get it again, compare its checksum, and "
                "look at the disk or the network in between.";
     if (exact && weight->scales_differ.n > 0)
-        return "Its scales were damaged, transposed, or belong to another weight; codes under a "
-               "wrong scale count as wrong too. Convert it again.";
+        return "Its scales were damaged, transposed, or belong to another weight, or it was made "
+               "of another original; codes under a wrong scale count as wrong too. Check that "
+               "--reference is the right one, and convert it again.";
     if (exact && n_differ > 0)
         return "Parts of it were changed after quantizing, or it was made of another original: "
                "check that --reference is the right one, and convert it again.";

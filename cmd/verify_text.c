@@ -4,7 +4,12 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { MAX_LISTED = 20 }; // weights that pass
+// Beyond these --json has all: what fails as a whole would fill the terminal many times.
+enum {
+    MAX_PASSED = 20, // weights
+    MAX_FAILED = 100,
+    MAX_PROBLEMS = 100,
+};
 
 static void print_head(const fq_printer *printer, const fq_verify_columns *shown) {
     if (shown->errors)
@@ -59,15 +64,19 @@ static fq_status print_weights(const fq_printer *printer, const fq_verify *verif
     const fq_verify_tensor **worst = fq_verify_worst_first(&arena, verify);
     const fq_status status = worst ? FQ_OK : fq_fail_memory(err);
     const char *last_cure = NULL;
-    size_t n_printed = 0, n_passed = 0;
+    size_t n_printed = 0, n_passed = 0, n_failed = 0;
     for (size_t i = 0; worst && i < verify->n_tensors; i++) {
-        n_passed += worst[i]->reasons.n == 0;
-        if (n_passed > max_passed)
+        const bool fails = worst[i]->reasons.n > 0;
+        n_failed += fails;
+        n_passed += !fails;
+        if (fails ? n_failed > MAX_FAILED : n_passed > max_passed)
             continue;
         if (n_printed++ == 0)
             print_head(printer, shown);
         print_weight(printer, worst[i], shown, &last_cure);
     }
+    if (n_failed > MAX_FAILED)
+        fq_print_line(printer, "and %zu more that fail; --json lists all", n_failed - MAX_FAILED);
     if (max_passed > 0 && n_passed > max_passed)
         fq_print_line(printer, "and %zu more that pass; --json lists all", n_passed - max_passed);
     fq_arena_free(&arena);
@@ -98,10 +107,13 @@ static fq_status print_kinds(const fq_printer *printer, const fq_verify *verify,
 
 static void print_lines(const fq_printer *printer, fq_style style, const char *head,
                         const fq_messages *messages) {
-    for (size_t i = 0; i < messages->n; i++) {
+    const size_t n = messages->n < MAX_PROBLEMS ? messages->n : MAX_PROBLEMS;
+    for (size_t i = 0; i < n; i++) {
         fq_print(printer, style, "%s", head);
         fq_print_line(printer, ": %s", messages->lines[i]);
     }
+    if (n < messages->n)
+        fq_print_line(printer, "and %zu more %ss; --json lists all", messages->n - n, head);
     if (messages->n_lost > 0)
         fq_print_line(printer, "%s: %zu more found no memory", head, messages->n_lost);
 }
@@ -166,7 +178,7 @@ fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *repo
                          fq_error *err) {
     const fq_verify *verify = report->verify;
     const fq_verify_columns shown = fq_verify_find_columns(verify);
-    const size_t max_passed = !quiet && (shown.errors || shown.gemm) ? MAX_LISTED : 0;
+    const size_t max_passed = !quiet && (shown.errors || shown.gemm) ? MAX_PASSED : 0;
     fq_status status = print_weights(printer, verify, &shown, max_passed, err);
     if (!status && !quiet && shown.errors)
         status = print_kinds(printer, verify, err);

@@ -48,19 +48,21 @@ static void judge_error(const fq_verify *verify, fq_verify_tensor *tensor) {
                         error, limit);
 }
 
+// Causes come before what follows from them.
 void fq_verify_judge(const fq_verify *verify, fq_verify_tensor *tensor) {
     const fq_verify_weight *weight = &tensor->weight;
     judge_scales(tensor);
     add_finding(tensor, &weight->nan_codes, "NaN code", "stored");
+    if (weight->has_errors) {
+        add_finding(tensor, &weight->nonfinite, "element", "of the reference NaN or infinite");
+        if (tensor->rule == FQ_RULE_EXACT)
+            judge_exact(tensor);
+        if (tensor->rule == FQ_RULE_BOUND)
+            add_finding(tensor, &weight->out_of_bound, "element",
+                        "further off than rounding explains");
+        judge_error(verify, tensor);
+    }
     fq_verify_judge_gemm(verify, tensor);
-    if (!weight->has_errors)
-        return;
-    add_finding(tensor, &weight->nonfinite, "element", "of the reference NaN or infinite");
-    if (tensor->rule == FQ_RULE_EXACT)
-        judge_exact(tensor);
-    if (tensor->rule == FQ_RULE_BOUND)
-        add_finding(tensor, &weight->out_of_bound, "element", "further off than rounding explains");
-    judge_error(verify, tensor);
 }
 
 // Bytes of tensors that were to be copied.

@@ -3,7 +3,7 @@
 import struct
 
 from checkpoints import DOWN, LAYER, Q, SCALE, UP, Case, make_foreign, read, rewrite, write
-from support import quantizer, tensors, tool
+from support import codec, quantizer, tensors, tool
 
 
 class BrokenWeights(Case):
@@ -156,6 +156,44 @@ class BrokenWeights(Case):
         line = ("verify", folder, "--reference", other, "--json", "--tensor", UP)
         (failed,) = self.fp8q(*line, code=1).json()["tensors"]
         self.assertIn("row 1, column 60", " ".join(failed["reasons"]))
+
+
+class Many(tool.Case):
+    """What is wrong as a whole does not fill the terminal: the worst are listed, JSON has all."""
+
+    def test_text_and_json(self):
+        content = {}
+        for layer in range(130):
+            name = f"model.layers.{layer}.mlp.up_proj.weight"
+            content[name] = codec.filled("F8_E4M3", (128, 128), b"\x38")
+            content[name + SCALE] = codec.f32_tensor((1, 1), [0.0 if layer < 120 else 1.0])
+        path = self.dir / "q.safetensors"
+        tensors.write(path, content)
+        text = self.fp8q("verify", path, "--no-gemm", code=1).out.decode()
+        self.assertEqual(text.count("FAIL  "), 100)
+        self.assertIn("and 20 more that fail; --json lists all", text)
+        self.assertEqual(text.count("An engine would compute garbage"), 1)
+        report = self.fp8q("verify", path, "--no-gemm", "--json", code=1).json()
+        self.assertEqual(report["summary"]["n_failed"], 120)
+        cures = {tensor["verdict"]: tensor["cure"] for tensor in report["tensors"]}
+        self.assertIsNone(cures["pass"])
+        self.assertIn("Get the file again", cures["fail"])
+
+    def test_copies_that_differ(self):
+        weight = quantizer.gaussian((128, 128), 1)
+        codes, scale = quantizer.quantize(weight, quantizer.Ieee)
+        original, content = {UP: weight}, {UP: codes, UP + SCALE: scale}
+        for layer in range(130):
+            name = f"model.layers.{layer}.norm.weight"
+            original[name] = codec.f32_tensor((1,), [1.0])
+            content[name] = codec.f32_tensor((1,), [2.0])
+        tensors.write(self.dir / "x.safetensors", original)
+        tensors.write(self.dir / "q.safetensors", content)
+        line = ("verify", self.dir / "q.safetensors", "--reference", self.dir / "x.safetensors")
+        text = self.fp8q(*line, code=1).out.decode()
+        self.assertEqual(text.count("problem: "), 100)
+        self.assertIn("and 30 more problems; --json lists all", text)
+        self.assertEqual(len(self.fp8q(*line, "--json", code=1).json()["problems"]), 130)
 
 
 class Truncated(quantizer.Ieee):
