@@ -401,14 +401,16 @@ static const char *describe_broken(const fq_fusion_group *group, const fq_policy
     if (!quantized || !kept)
         return NULL;
     if (n < group->n)
-        return fq_arena_printf(scratch,
-                               "engines fuse these: quantized are %s, kept are %s; treat them "
-                               "alike with --exclude",
-                               quantized, kept);
+        return fq_arena_printf(scratch, "engines fuse these: quantized are %s, kept are %s; %s",
+                               quantized, kept,
+                               draft->is_given ? "quantize the model again, and treat them alike"
+                                               : "treat them alike with --exclude");
+    const char *cure = draft->is_given ? "quantize the model again, and keep them as they are"
+                                       : "remove this --include";
     if (n == 1)
-        return fq_arena_printf(scratch, "engines refuse %s; remove this --include", group->ragged);
-    return fq_arena_printf(scratch, "engines fuse %s, and refuse %s; remove this --include",
-                           quantized, group->ragged);
+        return fq_arena_printf(scratch, "engines refuse %s; %s", group->ragged, cure);
+    return fq_arena_printf(scratch, "engines fuse %s, and refuse %s; %s", quantized, group->ragged,
+                           cure);
 }
 
 fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *draft,

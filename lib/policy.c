@@ -269,7 +269,8 @@ fq_status fq_policy_describe(fq_policy *out, fq_arena *arena, const fq_checkpoin
                              .model = model,
                              .options = &no_options,
                              .arena = arena,
-                             .warnings = broken};
+                             .warnings = broken,
+                             .is_given = true};
     fq_fusion_groups groups = {0};
     fq_status status = start_draft(&draft, err);
     if (status)

@@ -15,6 +15,7 @@ typedef struct fq_policy_draft {
                             // and --exclude too
     bool *possible;         // [n_tensors]: --include may choose it
     bool *nonfinite;        // [n_tensors]: refused as it holds NaN or Inf
+    bool is_given;          // of a checkpoint that is quantized already: what cures is another one
 } fq_policy_draft;
 
 // The built-in rule that keeps a module of that name (n bytes, without ".weight"), or NULL.

@@ -178,6 +178,7 @@ class Config(Case):
         self.fp8q(*line)
         problem = self.only_problem(folder, LAYER + "self_attn", "kept are k_proj")
         self.assertIn("engines fuse", problem)
+        self.assertTrue(problem.endswith("; quantize the model again, and treat them alike"))
 
     def test_lists_of_other_makers(self):
         """DeepSeek's releases have none, MiniMax's short names; norms and routers need no entry."""
@@ -253,7 +254,9 @@ class TensorParallel(tool.Case):
 
     def test_a_ragged_gate_at_any_degree(self):
         shapes = {"mlp.gate_proj": (192, 128), "mlp.up_proj": (192, 128)}
-        self.assertIn("192 rows", " ".join(self.problems(shapes, 1)))
+        (found,) = self.problems(shapes, 1)
+        self.assertIn("192 rows", found)
+        self.assertTrue(found.endswith("; quantize the model again, and keep them as they are"))
 
 
 if __name__ == "__main__":
