@@ -83,6 +83,19 @@ static void test_extremes(void) {
     CHECK_U64(lines[0].n, 2);
 }
 
+static void test_messages(void) {
+    static const fq_fold_item items[] = {
+        {"l.0.w", "is bad"}, {"l.1.w", "is bad"}, {"b", "is worse"}};
+    fq_messages messages = {0};
+    fq_error err = {0};
+    CHECK(fq_fold_messages(&messages, "DIR", items, 3, &err) == FQ_OK);
+    CHECK_U64(messages.n, 2);
+    CHECK_STR(messages.lines[0], "DIR: l.{0..1}.w: is bad");
+    CHECK_STR(messages.lines[1], "DIR: b: is worse");
+    CHECK(fq_fold_messages(&messages, "DIR", NULL, 0, &err) == FQ_OK && messages.n == 2);
+    fq_messages_free(&messages);
+}
+
 int main(void) {
     test_runs_and_gaps();
     test_one_number_is_no_set();
@@ -90,6 +103,7 @@ int main(void) {
     test_order_is_that_of_first_items();
     test_different_rests_stay_apart();
     test_extremes();
+    test_messages();
     fq_arena_free(&arena);
     return check_result();
 }

@@ -48,7 +48,8 @@ static void test_globs(void) {
     CHECK(!fq_glob_match_n("gate", "gate_proj", 9));
     static const char *const globs[] = {"a*", "*z"};
     CHECK(fq_glob_match_any(globs, 2, "xyz") && !fq_glob_match_any(globs, 1, "xyz"));
-    CHECK(!fq_glob_match_any(globs, 0, "a"));
+    CHECK(!fq_glob_match_any(globs, 0, "a") && fq_glob_chooses(globs, 0, "a"));
+    CHECK(fq_glob_chooses(globs, 2, "xyz") && !fq_glob_chooses(globs, 1, "xyz"));
     CHECK(fq_glob_has_wildcard("a[bc]") && !fq_glob_has_wildcard("a.b-c!"));
     CHECK(fq_glob_has_wildcard("a?") && fq_glob_has_wildcard("*"));
     CHECK(!fq_glob_has_wildcard("a[b") && !fq_glob_has_wildcard("a]") &&
