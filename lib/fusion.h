@@ -23,8 +23,12 @@ typedef struct fq_fusion_groups {
 // Memory from draft->arena. O(n log n). FQ_DEVICE when out of memory.
 fq_status fq_fusion_decide(fq_fusion_groups *out, fq_policy_draft *draft, fq_error *err);
 
+// What a message calls a member: "k_proj", "experts.3.w1", "experts.down_proj". *n bytes, borrowed
+// from tensor's name.
+const char *fq_fusion_member_name(size_t *n, const fq_fusion_group *group, const fq_tensor *tensor);
+
 // Warns of every group that is quantized in part, or though it is ragged: --include or --exclude
-// broke it. FQ_DEVICE when out of memory.
+// broke it, or whoever made the checkpoint. FQ_DEVICE when out of memory.
 fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *draft,
                          fq_error *err);
 
