@@ -19,8 +19,9 @@ SNAPSHOT = "cache/models--someone--small/snapshots/0123abcd"
 INPUTS = ("folder", "cache", "nan", "wide.safetensors", "small.safetensors", "long.safetensors")
 CONVERTED = ("folder-fp8", "wide-fp8.safetensors")
 OLD = b"an older output"
-# One lane on the CPU: calls come in the same order each time.
-PLAIN = ("--device", "cpu", "--threads", "1")
+# One lane: calls come in the same order each time.
+PLAIN = ("--device", os.environ.get("FP8Q_FAULTS_DEVICE", "cpu"), "--threads", "1")
+VERIFY = ("--device", "cpu", "--threads", "1")
 
 # What a run may leave beside OUTPUT.
 BESIDE = {"out.partial", "out.partial.journal"}
@@ -28,8 +29,9 @@ BESIDE = {"out.partial", "out.partial.journal"}
 # What differs from run to run in what is printed, and on pages.
 SECONDS = re.compile(rb'"seconds": [0-9.e-]+|[0-9.]+ s\b|[0-9-]+ [0-9:]+ UTC, in [0-9.]+&nbsp;s')
 
-# The first line of a failure: the file, then what is wrong with it; memory and signals have none.
-ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|[^:]*[^:\s]: )")
+# The first line of a failure: the file or GPU, then what is wrong with it; memory and signals have
+# none.
+ERROR = re.compile(r"^fp8q: (out of memory; |interrupted$|cuda:0: |[^:]*[^:\s]: )")
 # What messages say: that something is left in OUTPUT.partial; that OUTPUT is complete, but a thing
 # beside it is left; that this or that would not go; that a message found no memory.
 LEFT = re.compile(r"out\.partial: is left behind|the finished files stay in out\.partial")
@@ -73,9 +75,9 @@ SCENES = [
     Scene("inspect a folder", "inspect", "folder-fp8", options=("--json", "--stats")),
     Scene("inspect a file", "inspect", "wide-fp8.safetensors", options=()),
     Scene("inspect long names", "inspect", "long.safetensors", options=()),
-    Scene("verify a folder", "verify", "folder-fp8", options=(*PLAIN, "--reference", "../folder")),
-    Scene("verify a file", "verify", "wide-fp8.safetensors", options=(*PLAIN, "--json")),
-    Scene("write a page", "verify", "wide-fp8.safetensors", options=(*PLAIN, "--html", "out")),
+    Scene("verify a folder", "verify", "folder-fp8", options=(*VERIFY, "--reference", "../folder")),
+    Scene("verify a file", "verify", "wide-fp8.safetensors", options=(*VERIFY, "--json")),
+    Scene("write a page", "verify", "wide-fp8.safetensors", options=(*VERIFY, "--html", "out")),
 ]
 
 

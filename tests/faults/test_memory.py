@@ -9,8 +9,8 @@ from support import tool
 
 # Calls that take memory of the kernel's.
 KERNEL = (
-    "create,faccessat,fcntl,flock,fstat,fstatat,fstatvfs,fsync,ftruncate,journal,mkdirat,open,pread,"
-    "pwrite,realpath,renameat,renameat2,scandirat,stat,statx,unlinkat"
+    "create,faccessat,fcntl,flock,fstat,fstatat,fstatvfs,fsync,ftruncate,journal,mkdirat,open,"
+    "pread,pwrite,realpath,renameat,renameat2,scandirat,stat,statx,unlinkat"
 )
 REASONS = ("out of memory; ", "Cannot allocate memory")
 

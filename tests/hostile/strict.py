@@ -159,12 +159,15 @@ class Reader:
             self.exceptions.add(DEEP)
         return Found(self.dtype(dtype), shape, *offsets)
 
-    @staticmethod
-    def metadata(node):
-        if node is not None:
-            require(isinstance(node, Pairs), "__metadata__ is no object")
-            is_text = [isinstance(v, str) and not isinstance(v, Number) for _, v in node]
-            require(all(is_text), "__metadata__ holds something else than text")
+    def metadata(self, node):
+        if node is None:
+            return
+        require(isinstance(node, Pairs), "__metadata__ is no object")
+        for key, value in node:
+            is_text = isinstance(value, str) and not isinstance(value, Number)
+            require(is_text, "__metadata__ holds something else than text")
+            if "\0" in key:
+                self.exceptions.add(NUL)
 
     def read(self, tree):
         """{name: Found}"""

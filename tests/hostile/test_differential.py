@@ -1,8 +1,8 @@
 """Two other readers against fp8q, on the corpus and on random headers: our own strict one, and the
 reference (the package safetensors, where it is installed).
 
-What either refuses, fp8q refuses. What they accept, fp8q accepts with the same tensors, or it is one
-of the exceptions of strict.py."""
+What either refuses, fp8q refuses. What they accept, fp8q accepts with the same tensors, or it is
+one of the exceptions of strict.py."""
 
 import collections
 import os
