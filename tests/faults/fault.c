@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -65,6 +66,7 @@ typedef struct report {
     uint64_t is_over;      // main has returned
     uint64_t n_left_open;  // descriptors that main opened and did not close
     uint64_t n_bad_closes; // of what was not open
+    uint64_t n_resyncs;    // fsyncs of a file for which one had failed
 } report;
 
 static report unread;
@@ -136,6 +138,21 @@ size_t fault_part(fate met, size_t nbytes) {
 }
 
 void fault_bad_close(void) { __atomic_add_fetch(&figures->n_bad_closes, 1, __ATOMIC_RELAXED); }
+
+void fault_sync(int fd, bool has_failed) {
+    enum { MAX_FAILED = 64 };
+    static struct stat failed[MAX_FAILED];
+    static size_t n_failed;
+    struct stat st;
+    if (syscall(SYS_fstat, fd, &st) != 0)
+        return;
+    for (size_t i = 0; i < n_failed; i++) {
+        if (failed[i].st_dev == st.st_dev && failed[i].st_ino == st.st_ino)
+            figures->n_resyncs++;
+    }
+    if (has_failed && n_failed < MAX_FAILED)
+        failed[n_failed++] = st;
+}
 
 bool fault_rename_flags_unknown(void) { return fault.no_rename_flags; }
 

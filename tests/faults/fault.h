@@ -73,6 +73,9 @@ size_t fault_part(fate met, size_t nbytes);
 // Takes down that a descriptor was closed that was not open.
 void fault_bad_close(void);
 
+// Takes down an fsync that is about to be made, or made to fail for good. By one thread at a time.
+void fault_sync(int fd, bool has_failed);
+
 bool fault_rename_flags_unknown(void);
 
 // The function of the next library, in whose place ours is called.

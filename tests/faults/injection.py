@@ -17,7 +17,7 @@ LONG = os.environ.get("FP8Q_LONG") == "1"
 SANITIZED = os.environ.get("FP8Q_SANITIZED", "")  # the sanitizers that the program is built with
 SEED = 20  # of all samples, so that a run can be repeated
 SECONDS = 120  # a run that takes longer hangs
-REPORT = struct.Struct("=5Q")  # of fault.c
+REPORT = struct.Struct("=6Q")  # of fault.c
 SANITIZER_CODE = 99  # of a run with a leak or a bad access, and of no other
 SANITIZER = f"verify_asan_link_order=0:allocator_may_return_null=1:exitcode={SANITIZER_CODE}"
 
@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     is_over: int
     n_left_open: int
     n_bad_closes: int
+    n_resyncs: int
 
     @property
     def lines(self):

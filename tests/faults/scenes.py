@@ -250,6 +250,8 @@ class Stage:
             yield "bytes that are not fit for a terminal"
         if not outcome.is_over or outcome.n_left_open or outcome.n_bad_closes:
             yield "descriptors are left open, or closed twice"
+        if outcome.n_resyncs:
+            yield "fsync was called again for a file for which it had failed"
         if outcome.code == 0:
             if outcome.lines:
                 yield "a success with an error message"

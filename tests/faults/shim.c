@@ -130,6 +130,9 @@ int ftruncate(int fd, off_t nbytes) {
 
 int fsync(int fd) {
     const fate met = fault_meet(kind_by_fd(fd, CALL_FSYNC));
+    const int errno_value = errno;
+    fault_sync(fd, met == FAIL && errno_value != EINTR);
+    errno = errno_value;
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(fsync)(fd));
 }
 

@@ -7,6 +7,7 @@ import injection
 import scenes
 from support import tool
 
+EIO = os.strerror(errno.EIO)
 # Beside EIO, what each call may fail with.
 ERRORS = {
     "close": (errno.ENOSPC, errno.EDQUOT),
@@ -110,6 +111,24 @@ class Calls(scenes.Case):
 
             n_struck += self.strike(scene, faults, judge)
         print(f"{n_struck} writes")
+
+    def test_failed_fsync_is_final(self):
+        """None is made again, of a file or a folder (the stage complains of it), and what it was to
+        make durable is written anew by a run that goes on."""
+        for scene in scenes.SCENES:
+            n = self.counts[scene, "fsync"]
+            faults = [
+                injection.Fault("fsync", at=at) for at in range(1, n + 1) if not injection.SANITIZED
+            ]
+
+            def judge(_, folder, outcome, scene=scene):
+                yield from self.stage.complaints(scene, folder, outcome, {4}, [EIO])
+                if os.path.lexists(f"{folder}/out.partial"):
+                    again = injection.run(scene.args("--resume"), folder, injection.Fault(""))
+                    if self.stage.state_of_output(scene, folder) != "complete":
+                        yield f"it cannot be gone on with: {again.brief()}"
+
+            self.strike(scene, faults, judge)
 
     def test_threads_that_do_not_start(self):
         """What one thread gives, any number gives, however many of them there are."""

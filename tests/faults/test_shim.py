@@ -1,13 +1,16 @@
 """The shim is seen by the program, and no call that may fail slips past it: else the other tests of
 this folder would prove nothing."""
 
+import errno
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import injection
 import scenes
@@ -45,6 +48,29 @@ class Shim(unittest.TestCase):
             self.assertEqual((outcome.code, outcome.is_over, outcome.n_struck), (0, 1, 0))
             self.assertGreater(outcome.n_calls, 3)
             tensors.read(f"{folder}/out.safetensors")
+
+    def test_sees_fsync_again(self):
+        """Of a file for which it failed, in a program that does what fp8q must not."""
+        script = """if True:
+            import os
+            def sync(fd):
+                try:
+                    os.fsync(fd)
+                except OSError:
+                    pass
+            files = [os.open(name, os.O_CREAT | os.O_RDWR) for name in "ab"]
+            for fd in files * 2:
+                sync(fd)
+            """
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+            tool, "PROGRAM", sys.executable
+        ):
+            # Interrupted, Python makes the call again, as fp8q does.
+            for value, n_calls, n_resyncs in ((errno.EIO, 4, 1), (errno.EINTR, 5, 0)):
+                fault = injection.Fault("fsync", at=1, value=value)
+                outcome = injection.run(["-c", script], folder, fault)
+                found = (outcome.n_calls, outcome.n_resyncs)
+                self.assertEqual(found, (n_calls, n_resyncs), outcome.brief())
 
     def test_strikes(self):
         """Each way to strike is seen to do what it says, on the first call of inspect."""
