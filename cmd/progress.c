@@ -45,12 +45,18 @@ static void format_seconds(char out[SECONDS_TEXT], double seconds) {
         snprintf(out, SECONDS_TEXT, "%lu:%02lu h", s / 3600, s / 60 % 60);
 }
 
+// From 0 to 1: headers that are read, too, are not in the total.
+static double fraction_of(const fq_progress_view *view, uint64_t done_nbytes) {
+    return done_nbytes < view->total_nbytes ? (double)done_nbytes / (double)view->total_nbytes
+                                            : 1.0;
+}
+
 // "42%  3.30 GB of 7.85 GB  2.1 GB/s  ETA 3 s"
 static void format_figures(char out[FIGURES_TEXT], const fq_progress_view *view,
                            const fq_progress *now) {
     char done_text[FQ_SIZE_TEXT], total_text[FQ_SIZE_TEXT], eta[SECONDS_TEXT] = "-";
     const uint64_t done = now->bytes_read + now->bytes_written;
-    const double fraction = view->total_nbytes ? (double)done / (double)view->total_nbytes : 1.0;
+    const double fraction = fraction_of(view, done);
     const double elapsed = seconds_since(&view->start);
     if (done > 0)
         format_seconds(eta, elapsed * (1 - fraction) / fraction);
@@ -81,9 +87,7 @@ static void show_bar(const fq_progress_view *view, const fq_progress *now) {
     fputs("\r\033[K", file);
     if (n_figures + MAX_BAR + 3 <= width) {
         const uint64_t done = now->bytes_read + now->bytes_written;
-        const double fraction =
-            view->total_nbytes ? (double)done / (double)view->total_nbytes : 1.0;
-        const int n_cells = (int)(MAX_BAR * fraction);
+        const int n_cells = (int)(MAX_BAR * fraction_of(view, done));
         fprintf(file, "[%.*s%*s] ", n_cells, "##############################", MAX_BAR - n_cells,
                 "");
         fputs(figures, file);
