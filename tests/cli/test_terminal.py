@@ -1,5 +1,5 @@
 """On a real terminal: the bar is drawn, fits, says nothing raw and goes away; without one, or where
-it is not wanted, no byte of it is written. Ctrl-C and a closed terminal end the run as they should."""
+it is not wanted, no byte of it is written. Ctrl-C and a closed terminal end the run."""
 
 import fcntl
 import os

@@ -6,6 +6,7 @@ import random
 import struct
 import subprocess
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +98,14 @@ class Process:
             figures = REPORT.unpack(self.report.read_bytes())
             self.report.unlink()
         return Outcome(self.popen.returncode, out or b"", err or b"", *figures)
+
+
+def wait_for_stop(process):
+    """Waits until the run has stopped itself or ended; where it does neither, result() fails."""
+    until = time.monotonic() + SECONDS
+    options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while not os.waitid(os.P_PID, process.popen.pid, options) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def run(args, cwd, fault):

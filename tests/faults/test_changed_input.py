@@ -6,7 +6,6 @@ The program stops itself right before a read, so that each change comes at a kno
 import os
 import shutil
 import signal
-import time
 
 import injection
 import scenes
@@ -72,14 +71,6 @@ CHANGES = [cut_half, cut_all, cut_last_byte, grow, rewrite, spoil_scale, touch]
 TOLD = ["the file was changed while it was read", "the file ends at byte "]
 
 
-def wait_for_stop(process):
-    """Waits until the run has stopped itself or ended; where it does neither, result() fails."""
-    until = time.monotonic() + injection.SECONDS
-    options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
-    while not os.waitid(os.P_PID, process.popen.pid, options) and time.monotonic() < until:
-        time.sleep(0.001)
-
-
 class ChangedInput(scenes.Case):
     """The victims are made anew for each run."""
 
@@ -106,7 +97,7 @@ class ChangedInput(scenes.Case):
         fault = injection.Fault("pread", at=at, how="before", value=signal.SIGSTOP)
         with self.stage.folder(scene) as folder:
             process = injection.Process(scene.args(), folder, fault)
-            wait_for_stop(process)
+            injection.wait_for_stop(process)
             change(self.stage.root / victim)
             process.popen.send_signal(signal.SIGCONT)
             outcome = process.result()

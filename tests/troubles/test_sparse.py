@@ -1,5 +1,5 @@
-"""Holes in files read as zeros: an input, a side file or a finished shard with holes gives the bytes
-that a dense one gives, and a hole where there were bytes is noticed."""
+"""Holes in files read as zeros: an input or a side file with holes gives the bytes that a dense one
+gives, and a hole where there were bytes is noticed."""
 
 import os
 
