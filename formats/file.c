@@ -46,6 +46,18 @@ static const char *kind_of(mode_t mode) {
                             : "a device";
 }
 
+static fq_status fail_open(const char *name, int errno_value, fq_error *err) {
+    if (errno_value == ENXIO)
+        return fq_fail(err, FQ_BAD_INPUT,
+                       "%s: is a socket, or a device that is not there; a regular file is needed "
+                       "here",
+                       name);
+    if (errno_value == EMFILE) // every shard stays open
+        return fq_fail(err, FQ_IO, "%s: cannot be opened: %s; raise the limit (ulimit -n)", name,
+                       strerror(errno_value));
+    return fq_fail_errno(err, errno_value, "%s: cannot be opened", name);
+}
+
 fq_status fq_file_open(fq_source **out, int dir_fd, const char *path, const char *name,
                        fq_error *err) {
     file_source *file = calloc(1, sizeof *file + strlen(name) + 1);
@@ -57,7 +69,7 @@ fq_status fq_file_open(fq_source **out, int dir_fd, const char *path, const char
     // Without O_NONBLOCK, opening a FIFO waits for a writer.
     file->fd = fq_retry_openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (file->fd < 0) {
-        status = fq_fail_errno(err, errno, "%s: cannot be opened", name);
+        status = fail_open(name, errno, err);
         goto out;
     }
     if (fstat(file->fd, &file->opened) != 0) {

@@ -20,6 +20,7 @@
 enum {
     CONFIG_MAX_NBYTES = 64 << 20,
     DUPLICATES_SHOWN = 20,
+    ABSENT_SHOWN = 200, // shards: a line for each, as it is to be downloaded
 };
 
 static const char config_name[] = "config.json";
@@ -29,6 +30,7 @@ typedef struct opening {
     fq_input *input;
     fq_messages *faults, *warnings;
     fq_messages *disagreements; // faults, unless the caller takes them for findings
+    size_t n_absent;            // shards that only the index knows
     fq_arena scratch;
 } opening;
 
@@ -91,9 +93,10 @@ static fq_status open_shard(opening *o, size_t number, fq_error *err) {
     const char *name = input->checkpoint.shards[number].name;
     fq_source *source = NULL;
     if (input->index_name && is_absent(input, name)) {
-        fq_messages_add(o->disagreements,
-                        "%s/%s: the index names it, but it is not there; download it",
-                        input->folder, name);
+        if (o->n_absent++ < ABSENT_SHOWN)
+            fq_messages_add(o->disagreements,
+                            "%s/%s: the index names it, but it is not there; download it",
+                            input->folder, name);
         return FQ_OK;
     }
     const fq_status status = fq_input_open_file(&source, input, name, err);
@@ -105,6 +108,9 @@ static fq_status open_shards(opening *o, const char *const *names, size_t n, fq_
     raise_file_limit(n);
     for (size_t i = 0; i < n && status == FQ_OK; i++)
         status = open_shard(o, i, err);
+    if (o->n_absent > ABSENT_SHOWN)
+        fq_messages_add(o->disagreements, "%s: %zu more files that the index names are not there",
+                        o->input->folder, o->n_absent - ABSENT_SHOWN);
     return status;
 }
 

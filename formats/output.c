@@ -95,6 +95,18 @@ static fq_status set_paths(fq_output *output, const char *path, fq_error *err) {
     return FQ_OK;
 }
 
+// What is beside OUTPUT while it is built has longer names.
+static fq_status check_name(const fq_output *output, fq_error *err) {
+    const size_t n = strlen(output->name), n_longest = strlen(output->journal.name);
+    const long max = fpathconf(output->parent_fd, _PC_NAME_MAX); // -1: it does not say
+    if (max < 0 || n_longest <= (size_t)max)
+        return FQ_OK;
+    return fq_fail(err, FQ_USAGE,
+                   "%s: the name has %zu bytes, and at most %zu leave room for .partial.journal; "
+                   "give it a shorter one with -o",
+                   output->path, n, (size_t)max - (n_longest - n));
+}
+
 static fq_status open_parent(fq_output *output, fq_error *err) {
     const size_t n = (size_t)(output->name - output->path);
     char *parent = n ? strndup(output->path, n) : strdup(".");
@@ -104,7 +116,7 @@ static fq_status open_parent(fq_output *output, fq_error *err) {
     const int errno_value = errno;
     free(parent);
     if (output->parent_fd >= 0)
-        return FQ_OK;
+        return check_name(output, err);
     if (errno_value == ENOENT)
         return fq_fail(err, FQ_IO, "%s: its folder does not exist; make it first", output->path);
     return fq_fail_errno(err, errno_value, "%s: its folder cannot be opened", output->path);

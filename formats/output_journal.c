@@ -144,9 +144,9 @@ fq_status fq_output_journal_find(fq_output *output, fq_error *err) {
     if (status != FQ_OK)
         return status;
     if (strange)
-        return fq_fail(err, FQ_USAGE,
-                       "%s: %s, and no run can be resumed; discard it with --force instead",
-                       journal->path, strange);
+        return fq_fail(err, FQ_USAGE, "%s: %s, and no run can be resumed; %s", journal->path,
+                       strange,
+                       strange == is_folder ? "remove it" : "discard it with --force instead");
     if (journal->fd < 0)
         return FQ_OK;
     status = fq_output_lock(&is_locked, output, journal->fd, journal->name, err);
@@ -172,6 +172,9 @@ static fq_status check_place(const fq_output *output, int fd, const char *strang
         strange = "is no journal of a run";
     if (!strange || (output->force && strange != is_folder))
         return FQ_OK;
+    if (strange == is_folder)
+        return fq_fail(err, FQ_USAGE, "%s: %s; remove it, or name another output with -o",
+                       output->journal.path, strange);
     return fq_fail(err, FQ_USAGE, "%s: %s; remove it, pass --force, or name another output with -o",
                    output->journal.path, strange);
 }

@@ -234,6 +234,11 @@ static bool take_shard(void *context, uint32_t worker, uint64_t limit, uint64_t 
     return true;
 }
 
+// What has another name may be changed by it; what is another user's, by that user.
+static bool is_own_file(const struct stat *st) {
+    return S_ISREG(st->st_mode) && st->st_nlink == 1 && st->st_uid == geteuid();
+}
+
 // Looks at an open file. -1 with errno set.
 static int check_file(verdict *out, const check *c, int fd, size_t index, const char *header,
                       size_t header_nbytes, char *buffer) {
@@ -243,7 +248,7 @@ static int check_file(verdict *out, const check *c, int fd, size_t index, const 
     if (fstat(fd, &st) != 0)
         return -1;
     *out = CHANGED;
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != nbytes || line->digest.nbytes != nbytes)
+    if (!is_own_file(&st) || (uint64_t)st.st_size != nbytes || line->digest.nbytes != nbytes)
         return 0;
     return check_bytes(out, c, fd, line, header, header_nbytes, buffer);
 }
