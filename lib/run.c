@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Shards that are written at the same time. File systems let one thread at a time write to a file:
-// lanes that work on different ones do not wait for each other.
-enum { MAX_STREAMS = 4 };
+// File systems let one thread at a time write to a file: lanes that work on different shards do not
+// wait for each other. Measured in memory: sixteen threads on as many files write 21 GB/s, on four
+// files 8. Each shard that is open takes two descriptors, and is lost where a run is interrupted.
+enum { MAX_STREAMS = 16 };
 
 typedef struct shard_state {
     fq_sink_file *file; // while open
@@ -51,16 +52,24 @@ static void refill(run_state *run, fq_band_cursor *stream) {
         *stream = fq_band_first(run->plan, run->n_begun++, run->options->band_elements);
 }
 
-// The worker's own stream as long as it has bands, then any other's.
-static fq_band_cursor *choose_stream(run_state *run, uint32_t worker, uint64_t limit) {
+// The stream with bands left whose shard has the fewest of them at work, so that lanes spread out
+// evenly; of several the one that comes first in the plan.
+static fq_band_cursor *choose_stream(run_state *run, uint64_t limit) {
+    fq_band_cursor *best = NULL;
+    pthread_mutex_lock(&run->lock);
     for (size_t i = 0; i < run->n_streams; i++) {
-        fq_band_cursor *stream = &run->streams[(worker + i) % run->n_streams];
+        fq_band_cursor *stream = &run->streams[i];
         if (stream->ended)
             refill(run, stream);
-        if (!stream->ended && fq_band_next_order(stream) < limit)
-            return stream;
+        if (stream->ended || fq_band_next_order(stream) >= limit)
+            continue;
+        const uint64_t n = run->shards[stream->shard].n_in_flight;
+        const uint64_t n_best = best ? run->shards[best->shard].n_in_flight : UINT64_MAX;
+        if (n < n_best || (n == n_best && stream->shard < best->shard))
+            best = stream;
     }
-    return NULL;
+    pthread_mutex_unlock(&run->lock);
+    return best;
 }
 
 void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more) {
@@ -77,7 +86,7 @@ static bool take_band(void *context, uint32_t worker, uint64_t limit, uint64_t *
                       fq_error *err) {
     run_state *run = context;
     fq_band *band = &run->lanes[worker].band;
-    fq_band_cursor *stream = choose_stream(run, worker, limit);
+    fq_band_cursor *stream = choose_stream(run, limit);
     if (!stream || !fq_band_next(stream, band))
         return false;
     *order = band->order;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { MEMORY_MAX_SHARDS = 4, MEMORY_MAX_TENSORS = 64 };
+enum { MEMORY_MAX_SHARDS = 20, MEMORY_MAX_TENSORS = 64 };
 
 typedef struct memory_checkpoint {
     fq_checkpoint checkpoint;
@@ -50,14 +50,12 @@ static inline void *memory_checkpoint_add_2d(memory_checkpoint *memory, uint32_t
     return memory_checkpoint_add(memory, shard, name, dtype, 2, shape);
 }
 
-// Ends the making: names, sources and the index of names.
+// Ends the making: names ("a.safetensors" is the first), sources and the index of names.
 static inline void memory_checkpoint_finish(memory_checkpoint *memory, size_t n_shards) {
-    static const char *const names[] = {"a.safetensors", "b.safetensors", "c.safetensors",
-                                        "d.safetensors"};
     for (size_t s = 0; s < n_shards; s++) {
         fq_shard *shard = &memory->shards[s];
-        memory->sources[s] = memory_source_of(names[s], memory->bytes[s], shard->data_nbytes);
-        shard->name = names[s];
+        shard->name = fq_arena_printf(&memory->arena, "%c.safetensors", (int)('a' + s));
+        memory->sources[s] = memory_source_of(shard->name, memory->bytes[s], shard->data_nbytes);
         shard->source = &memory->sources[s].source;
     }
     memory->checkpoint = (fq_checkpoint){

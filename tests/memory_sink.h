@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMORY_SINK_MAX_FILES = 16 };
+enum { MEMORY_SINK_MAX_FILES = 32 };
 
 struct fq_sink_file {
     struct memory_sink *sink;

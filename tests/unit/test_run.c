@@ -302,6 +302,44 @@ static void test_nonfinite(uint32_t n_lanes) {
     memory_checkpoint_free(&memory);
 }
 
+// More shards and lanes than are written side by side: every shard is written whole, and of two
+// faults that of the first shard is reported.
+static void test_many_shards(uint32_t n_lanes) {
+    enum { ROWS = 512, COLS = 512 };
+    memory_checkpoint memory = {0};
+    for (uint32_t s = 0; s < MEMORY_MAX_SHARDS; s++) {
+        const char *name = fq_arena_printf(&memory.arena, "l.%u.mlp.up.weight", (unsigned)s);
+        fill_bf16(memory_checkpoint_add_2d(&memory, s, name, FQ_BF16, ROWS, COLS), ROWS * COLS);
+    }
+    memory_checkpoint_finish(&memory, MEMORY_MAX_SHARDS);
+    fq_plan plan = {0};
+    CHECK(plan_model(&plan, &memory, FQ_SCALE_F32) == FQ_OK);
+    const run_setting setting = {n_lanes, FQ_MIN_BAND_ELEMENTS, false, NULL};
+    const uint16_t infinity = 0x7F80;
+    for (int is_bad = 0; is_bad < 2; is_bad++) {
+        for (int s = 7; s < MEMORY_MAX_SHARDS && is_bad; s += 10)
+            memcpy(memory.bytes[s], &infinity, sizeof infinity);
+        fq_run_result result = {0};
+        memory_sink sink;
+        memory_sink_init(&sink, -1);
+        fq_error err = {0};
+        const fq_status status = run_plan(&result, &plan, &sink, &setting, &err);
+        CHECK(status == (is_bad ? FQ_BAD_INPUT : FQ_OK));
+        CHECK(!is_bad || strstr(err.text, "l.7.mlp.up.weight"));
+        for (size_t s = 0; s < plan.n_shards && (!is_bad || s < 7); s++) {
+            const fq_sink_file *file = memory_sink_find(&sink, plan.shards[s].layout.name);
+            if (!CHECK(file && memory_sink_is_complete(file) && heard[s].n == 1))
+                continue;
+            for (size_t i = 0; i < plan.shards[s].n_steps; i++)
+                check_step(&plan.shards[s].steps[i], &memory, file->bytes);
+        }
+        fq_run_result_free(&result);
+        memory_sink_finish(&sink);
+    }
+    fq_plan_free(&plan);
+    memory_checkpoint_free(&memory);
+}
+
 static void test_cancelled(void) {
     memory_checkpoint memory = {0};
     make_model(&memory);
@@ -330,6 +368,8 @@ int main(void) {
         test_sink_fails(n_lanes);
         test_nonfinite(n_lanes);
     }
+    for (uint32_t n_lanes = 1; n_lanes <= 25; n_lanes += 6)
+        test_many_shards(n_lanes);
     test_cancelled();
     return check_result();
 }
