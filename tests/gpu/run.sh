@@ -4,16 +4,18 @@
 #     tests/gpu/run.sh [BUILD [PART...]]
 #
 # BUILD is a build folder, or one that tests/gpu/pack.sh filled elsewhere; build/gpu by default,
-# built here if it is not there. Parts: tests, sanitizer, kernels, tmpfs, disk, memory, python, small;
-# all of them by default. Logs go to $OUT, or BUILD/results. SIZE, REPEAT, TMPFS and DISK choose what
-# is measured (8G, 3, /dev/shm, /var/tmp). Exits with 1 if a test failed. Needs no network.
+# built here if it is not there. Parts: tests, sanitizer, kernels, tmpfs, disk, memory, python, small,
+# gpus; all of them by default. Logs go to $OUT, or BUILD/results. SIZE, REPEAT, TMPFS and DISK choose
+# what is measured (8G, 3, /dev/shm, /var/tmp), PYTHON_SIZE and PYTHON_SECONDS the part python (2G, 85:
+# it takes fewer turns where time is short). Exits with 1 if a test failed. Needs no network.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 build=${1:-build/gpu}
 [ $# -gt 0 ] && shift
-parts=${*:-tests sanitizer kernels tmpfs disk memory python small}
+parts=${*:-tests sanitizer kernels tmpfs disk memory python small gpus}
 size=${SIZE:-8G} repeat=${REPEAT:-3} tmpfs=${TMPFS:-/dev/shm} disk=${DISK:-/var/tmp}
+python_size=${PYTHON_SIZE:-2G} python_seconds=${PYTHON_SECONDS:-85}
 
 if [ ! -x "$build/fp8q" ]; then
     cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native &&
@@ -127,13 +129,29 @@ run_memory() {
     row 'most in use' "$((most - before)) MiB" "a context's own included"
 }
 
+gib() { numfmt --from=iec --to-unit=1Gi --format=%.2f "$1"; }
+
+# The plain scripts on the GPU, if torch has one. Loading torch for the first time takes a while.
 run_python() {
-    local device=cpu
+    local device=cpu begin=$SECONDS
     title 'against plain scripts with torch'
-    python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && device=cuda
-    FP8Q=$fp8q PYTHONPATH=$root/tests timeout 400 python3 -B tests/bench/flows.py \
-        --gib "$(numfmt --from=iec --to-unit=1Gi "$size")" --dir "$tmpfs" --device cuda \
-        --torch-device $device --repetitions "$repeat" 2>&1 | tee -a "$out/table.txt"
+    timeout 60 python3 -c 'import safetensors.torch, torch; torch.zeros(1, device="cuda")' \
+        2>/dev/null && device=cuda
+    FP8Q=$fp8q PYTHONPATH=$root/tests:${PYTHONPATH-} timeout "$python_seconds" python3 -B tests/bench/flows.py \
+        --gib "$(gib "$python_size")" --dir "$tmpfs" --device cuda auto --torch-device $device \
+        --repetitions "$repeat" --seconds $((python_seconds - (SECONDS - begin))) 2>&1 |
+        tee -a "$out/table.txt"
+}
+
+# Bytes and times of one GPU, each, and all.
+run_gpus() {
+    title 'several GPUs'
+    FP8Q=$fp8q PYTHONPATH=$root/tests:${PYTHONPATH-} timeout 500 python3 -B tests/gpu/gpus.py \
+        --gib "$(gib "$size")" --repetitions "$repeat" --dir "$tmpfs" 2>&1 | tee -a "$out/table.txt"
+    case ${PIPESTATUS[0]} in
+    0 | 77) ;;
+    *) failed=1 ;;
+    esac
 }
 
 # What the start of a GPU costs a small model, and how long a context takes without fp8q.
@@ -168,7 +186,7 @@ PYTHON
 } 2>&1 | tee -a "$out/table.txt"
 for part in $parts; do
     case $part in
-    tests | sanitizer | kernels | tmpfs | disk | memory | python | small) "run_$part" ;;
+    tests | sanitizer | kernels | tmpfs | disk | memory | python | small | gpus) "run_$part" ;;
     *) echo "no such part: $part" >&2 && exit 2 ;;
     esac
 done

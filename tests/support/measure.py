@@ -1,5 +1,6 @@
 """Measures processes, and makes large models quickly: for the benchmarks and the memory tests."""
 
+import math
 import os
 import random
 import shutil
@@ -41,8 +42,8 @@ def high_water(pid):
     return int(line.split()[1]) * 1024
 
 
-def measure(*args, codes=(0,)):
-    """Runs a command that must end with one of these exit codes."""
+def measure(*args, codes=(0,), limit=math.inf):
+    """Runs a command that must end with one of these exit codes, within so many seconds."""
     start, peak = time.monotonic(), 0
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
@@ -54,6 +55,10 @@ def measure(*args, codes=(0,)):
         while process.poll() is None:
             peak = max(peak, high_water(process.pid))
             time.sleep(SAMPLE_SECONDS)
+            if time.monotonic() - start > limit:
+                process.kill()
+                process.wait()
+                raise TimeoutError(f"over {limit:.0f} s: {' '.join(map(str, args))}")
         seconds = time.monotonic() - start
         if process.returncode not in codes:
             messages.seek(0)
@@ -62,9 +67,9 @@ def measure(*args, codes=(0,)):
     return Run(seconds, peak)
 
 
-def fp8q(*args, codes=(0,)):
+def fp8q(*args, codes=(0,), limit=math.inf):
     """Runs the program with these arguments, quietly."""
-    return measure(tool.PROGRAM, *args, "--quiet", codes=codes)
+    return measure(tool.PROGRAM, *args, "--quiet", codes=codes, limit=limit)
 
 
 def median(runs):
