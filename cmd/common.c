@@ -10,7 +10,7 @@
 
 const fq_opt fq_common_table[] = {
     {"device", 0, "DEVICE", FQ_OPT_DEVICE, ROW(device),
-     "where the arithmetic runs: auto (default: a GPU if that is sooner done, else the CPU), cpu, "
+     "where the arithmetic runs: auto (default: GPUs if that is sooner done, else the CPU), cpu, "
      "cuda (all GPUs) or cuda:N[,M...] (these)"},
     {"threads", 0, "N", FQ_OPT_COUNT, ROW(n_threads),
      "threads that read, compute and write side by side (default: one per core, 8 at most)"},

@@ -11,7 +11,8 @@ static bool is_auto(const fq_session *session) {
 
 static fq_status choose(fq_device_choice *out, const fq_session *session, fq_error *err) {
     const fq_device_work work = {.nbytes = fq_plan_arithmetic_nbytes(&session->plan),
-                                 .n_threads = session->staging.n_lanes};
+                                 .n_threads = session->staging.n_lanes,
+                                 .n_files = session->plan.n_shards};
     return fq_device_choose(out, session->request->common->device, &work, err);
 }
 

@@ -19,16 +19,30 @@ static double context_seconds(void) {
 
 static double least(double a, double b) { return a < b ? a : b; }
 
-// True if what a GPU saves is worth its context. A thread reads, computes and writes; with a GPU it
-// only reads and writes. But from some number of threads on the files are the limit, whatever
-// computes. More than one GPU saves nothing more.
-static bool gpu_pays(const fq_device_work *work) {
+// How long the work is likely to take with so many GPUs; 0: on the CPU. A thread reads, computes
+// and writes; with a GPU it only reads and writes. Besides, there is what a file and the bus of a
+// GPU let through.
+static double estimate_seconds(const fq_device_work *work, uint32_t n_gpus) {
     // Bytes read and written in a second, as measured in memory, the fastest place for files.
-    const double thread_with_cpu = 3e9, thread_with_gpu = 4e9, files = 14e9;
-    const double nbytes = (double)work->nbytes, n_threads = (double)work->n_threads;
-    const double cpu_seconds = nbytes / least(n_threads * thread_with_cpu, files);
-    const double gpu_seconds = nbytes / least(n_threads * thread_with_gpu, files);
-    return cpu_seconds - gpu_seconds > context_seconds();
+    const double thread_with_cpu = 3e9, thread_with_gpu = 4e9, file = 3.5e9, bus = 75e9;
+    const double n_threads = (double)work->n_threads;
+    double rate = least(n_threads, (double)work->n_files) * file;
+    rate = least(rate, n_threads * (n_gpus > 0 ? thread_with_gpu : thread_with_cpu));
+    if (n_gpus > 0)
+        rate = least(rate, n_gpus * bus);
+    return (double)work->nbytes / rate + n_gpus * context_seconds();
+}
+
+// The number of GPUs, n_max at most, with which the work is done soonest; 0: the CPU.
+static uint32_t choose_n_gpus(const fq_device_work *work, uint32_t n_max) {
+    uint32_t best = 0;
+    if (work->nbytes == 0)
+        return 0;
+    for (uint32_t n = 1; n <= n_max; n++) {
+        if (estimate_seconds(work, n) < estimate_seconds(work, best))
+            best = n;
+    }
+    return best;
 }
 
 static void choose_cpu(fq_device_choice *out) {
@@ -115,8 +129,10 @@ static void choose_auto(fq_device_choice *out, const fq_device_work *work) {
     const fq_backend *cuda = NULL;
     uint32_t n = 0;
     fq_error ignored = {0};
-    if (gpu_pays(work) && fq_cuda_find(&cuda, &n, &ignored) == FQ_OK)
-        choose_gpus(out, cuda, 1);
+    if (choose_n_gpus(work, FQ_MAX_GPUS) > 0 && fq_cuda_find(&cuda, &n, &ignored) == FQ_OK)
+        n = choose_n_gpus(work, n < FQ_MAX_GPUS ? n : FQ_MAX_GPUS);
+    if (n > 0)
+        choose_gpus(out, cuda, n);
     else
         choose_cpu(out);
 }

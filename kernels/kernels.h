@@ -21,10 +21,12 @@ typedef struct fq_device_choice {
 typedef struct fq_device_work {
     uint64_t nbytes;    // read and written by quantizing and casting back
     uint32_t n_threads; // that would do it on the CPU
+    uint64_t n_files;   // that are written
 } fq_device_work;
 
 // Chooses by --device: "auto", "cpu", "cuda" (every GPU), "cuda:0,1". "auto" takes what is likely
-// to be done sooner, and does not look for a GPU where that is the CPU; only it looks at work.
+// to be done soonest, the CPU, one GPU or several, and does not look for GPUs where that is the CPU;
+// only it looks at work.
 // FQ_DEVICE, saying why and what to use instead, if this build or machine lacks the device;
 // FQ_USAGE for other names, and for a GPU that is named twice.
 fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_device_work *work,

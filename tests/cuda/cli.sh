@@ -49,7 +49,7 @@ expect 2 'GPU 1 is named twice' "$fake" convert m -o never --device cuda:1,1
 
 # A GPU that fails: an error if it was asked for by name, a warning if not.
 export FP8Q_CUDA_CONTEXT_SECONDS=-1
-expect 0 '(Fake GPU)' "$fake" convert m -o auto8
+expect 0 '(2 x Fake GPU)' "$fake" convert m -o auto8
 same cpu8 auto8
 export FAKE_CUDA_FAIL_AT=4
 expect 5 'out of memory; use less --memory' "$fake" convert m -o never --device cuda

@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-static const fq_device_work little = {.nbytes = 1 << 20, .n_threads = 2};
-static const fq_device_work much = {.nbytes = (uint64_t)1 << 40, .n_threads = 2};
+static const fq_device_work little = {.nbytes = 1 << 20, .n_threads = 2, .n_files = 4};
+static const fq_device_work much = {.nbytes = (uint64_t)1 << 40, .n_threads = 2, .n_files = 4};
 
 static void set_machine(int n_gpus, int driver) {
     const fake_settings settings = {.n_gpus = n_gpus, .driver = driver};
@@ -68,11 +68,14 @@ static void test_auto(void) {
     check_choice("auto", &little, "cpu", 0, 0);
     CHECK_U64(fake_n_calls(), n_calls); // a little work is not worth looking for a GPU
     // 8.6 GB of weights, quantized by eight threads: measured to take as long without a GPU.
-    const fq_device_work model = {.nbytes = 12900000000, .n_threads = 8};
+    const fq_device_work model = {.nbytes = 12900000000, .n_threads = 8, .n_files = 4};
     check_choice("auto", &model, "cpu", 0, 0);
     CHECK_U64(fake_n_calls(), n_calls);
+    // So many threads want more than the bus of one GPU gives, but not more than two do.
+    const fq_device_work wide = {.nbytes = (uint64_t)1 << 40, .n_threads = 32, .n_files = 32};
+    check_choice("auto", &wide, "cuda", 2, 0);
     setenv("FP8Q_CUDA_CONTEXT_SECONDS", "-1", 1);
-    check_choice("auto", &little, "cuda", 1, 0);
+    check_choice("auto", &little, "cuda", 3, 0);
     setenv("FP8Q_CUDA_CONTEXT_SECONDS", "1e9", 1);
     check_choice("auto", &much, "cpu", 0, 0);
     unsetenv("FP8Q_CUDA_CONTEXT_SECONDS");

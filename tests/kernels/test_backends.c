@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 static void test_names(void) {
-    const fq_device_work little = {.nbytes = 1, .n_threads = 1};
+    const fq_device_work little = {.nbytes = 1, .n_threads = 1, .n_files = 1};
     fq_device_choice choice = {0};
     fq_error err = {0};
     CHECK(fq_device_choose(&choice, "cpu", &little, &err) == FQ_OK);
