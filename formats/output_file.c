@@ -105,7 +105,7 @@ fq_status fq_output_file_create(fq_output_file *out, fq_output *output, const ch
         out->dir_fd = open_folder_of(output->partial_fd, path, true);
         if (out->dir_fd >= 0)
             out->fd = fq_retry_openat(out->dir_fd, out->temporary,
-                                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+                                      O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } else {
         out->fd = fcntl(output->partial_fd, F_DUPFD_CLOEXEC, 0);
     }
@@ -123,12 +123,12 @@ fq_status fq_output_file_resize(fq_output_file *file, uint64_t nbytes, fq_error 
         if (errno != EINTR)
             return fail_write(file, errno, "cannot be given its size", err);
     }
+    file->mapping = fq_output_map_choose(file->fd);
     return FQ_OK;
 }
 
-fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void *data,
-                               size_t nbytes, fq_error *err) {
-    const char *bytes = data;
+static fq_status write_bytes(fq_output_file *file, uint64_t offset, const char *bytes,
+                             size_t nbytes, fq_error *err) {
     for (size_t n_done = 0; n_done < nbytes;) {
         const ssize_t n =
             pwrite(file->fd, bytes + n_done, nbytes - n_done, (off_t)(offset + n_done));
@@ -137,12 +137,27 @@ fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void
         else if (n == 0 || errno != EINTR)
             return fail_write(file, n == 0 ? EIO : errno, "cannot be written", err);
     }
-    if (__atomic_add_fetch(&file->n_unsynced, nbytes, __ATOMIC_RELAXED) >= WRITE_BACK_NBYTES) {
+    return FQ_OK;
+}
+
+fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void *data,
+                               size_t nbytes, fq_error *err) {
+    const char *bytes = data;
+    size_t n_mapped = 0;
+    const bool was_busy = __atomic_exchange_n(&file->is_busy, true, __ATOMIC_RELAXED);
+    if (file->mapping == FQ_MAP_ALWAYS || (file->mapping == FQ_MAP_BUSY && was_busy))
+        n_mapped = fq_output_map_write(file->fd, offset, bytes, nbytes);
+    const fq_status status =
+        write_bytes(file, offset + n_mapped, bytes + n_mapped, nbytes - n_mapped, err);
+    if (!was_busy)
+        __atomic_store_n(&file->is_busy, false, __ATOMIC_RELAXED);
+    if (!status &&
+        __atomic_add_fetch(&file->n_unsynced, nbytes, __ATOMIC_RELAXED) >= WRITE_BACK_NBYTES) {
         __atomic_store_n(&file->n_unsynced, 0, __ATOMIC_RELAXED);
         // Only a hint: an error shows in fsync.
         sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     }
-    return FQ_OK;
+    return status;
 }
 
 // The temporary name must still stand for what was written. Nobody else knows it, so another thing

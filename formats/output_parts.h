@@ -136,6 +136,19 @@ fq_status fq_output_find_run(fq_output *output, const fq_input *input,
 // cannot be read. Both exist only as places in parent_fd so far. FQ_USAGE or FQ_IO.
 fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_error *err);
 
+// ---- One file
+
+// Whether a file is written through a mapping. Where a file system is memory, that takes twice the
+// processor time of pwrite, but no lock: it pays where another thread has the lock.
+typedef enum fq_output_mapping { FQ_MAP_NEVER, FQ_MAP_BUSY, FQ_MAP_ALWAYS } fq_output_mapping;
+
+// By the file system. FP8Q_MAP_OUTPUT, "never" or "always", says otherwise, for tests.
+fq_output_mapping fq_output_map_choose(int fd);
+
+// Writes to an open file through a mapping. Returns how many bytes could be written; what is wrong
+// with the next ones, pwrite will tell.
+size_t fq_output_map_write(int fd, uint64_t offset, const void *data, size_t nbytes);
+
 // One file being written: under a temporary name in OUTPUT.partial, or OUTPUT.partial itself for a
 // lone file. Any number of threads may write.
 typedef struct fq_output_file {
@@ -145,6 +158,8 @@ typedef struct fq_output_file {
     int dir_fd;         // of the folder that it lies in; -1 for a lone file
     char temporary[64]; // its name until it is finished
     int fd;
+    fq_output_mapping mapping;
+    bool is_busy;      // set atomically: a thread is writing
     size_t n_unsynced; // bytes, counted atomically, written since the kernel was last told to write
                        // them out
 } fq_output_file;

@@ -32,6 +32,7 @@ typedef enum call {
     CALL_FLOCK,
     CALL_FSTAT,
     CALL_FSTATAT,
+    CALL_FSTATFS,
     CALL_FSTATVFS,
     CALL_FSYNC,
     CALL_FTRUNCATE,
@@ -39,8 +40,10 @@ typedef enum call {
     CALL_JOURNAL, // every call on OUTPUT.partial.journal that is one of another kind otherwise
     CALL_MADVISE,
     CALL_MKDIRAT,
+    CALL_MMAP,
     CALL_OPEN, // open and openat of what is there
     CALL_PREAD,
+    CALL_PROCESS_VM_WRITEV,
     CALL_PTHREAD_CREATE,
     CALL_PWRITE,
     CALL_READLINK,

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,6 +125,23 @@ ssize_t pwrite(int fd, const void *data, size_t nbytes, off_t offset) {
                        : fault_end(met, NEXT(pwrite)(fd, data, fault_part(met, nbytes), offset));
 }
 
+// A mapping of a file: one of no file is memory, which libraries ask for as well.
+void *mmap(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset) {
+    const fate met = fd < 0 ? PASS : fault_meet(CALL_MMAP);
+    return met == FAIL ? MAP_FAILED
+                       : (void *)fault_end(
+                             met, (long)NEXT(mmap)(at, nbytes, protection, flags, fd, offset));
+}
+
+ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsigned long n_from,
+                          const struct iovec *to, unsigned long n_to, unsigned long flags) {
+    const fate met = fault_meet(CALL_PROCESS_VM_WRITEV);
+    const struct iovec part = {from->iov_base, fault_part(met, from->iov_len)};
+    return met == FAIL
+               ? -1
+               : fault_end(met, NEXT(process_vm_writev)(process, &part, n_from, to, n_to, flags));
+}
+
 int ftruncate(int fd, off_t nbytes) {
     const fate met = fault_meet(kind_by_fd(fd, CALL_FTRUNCATE));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(ftruncate)(fd, nbytes));
@@ -228,6 +247,11 @@ int flock(int fd, int operation) {
 int fstat(int fd, struct stat *out) {
     const fate met = fault_meet(kind_by_fd(fd, CALL_FSTAT));
     return met == FAIL ? -1 : (int)fault_end(met, NEXT(fstat)(fd, out));
+}
+
+int fstatfs(int fd, struct statfs *out) {
+    const fate met = fault_meet(CALL_FSTATFS);
+    return met == FAIL ? -1 : (int)fault_end(met, NEXT(fstatfs)(fd, out));
 }
 
 int fstatvfs(int fd, struct statvfs *out) {

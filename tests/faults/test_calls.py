@@ -2,6 +2,7 @@
 
 import errno
 import os
+from unittest import mock
 
 import injection
 import scenes
@@ -19,6 +20,7 @@ ERRORS = {
     "flock": (errno.ENOLCK,),
     "fstat": (errno.ESTALE,),
     "fstatat": (errno.ESTALE,),
+    "fstatfs": (errno.ENOSYS,),
     "fstatvfs": (errno.ENOSYS,),
     "fsync": (errno.ENOSPC, errno.EDQUOT),
     "ftruncate": (errno.ENOSPC, errno.EFBIG),
@@ -47,6 +49,7 @@ SURVIVED = {
     "flock": "not every file system can lock",
     "fstat": "that a sticky folder keeps the old output shows when it is to be renamed",
     "fstatat": "how much room an old OUTPUT.partial takes need not be known",
+    "fstatfs": "how a file is written best need not be known",
     "journal": "the output is as good, it can only not be taken up after an interruption",
     "madvise": "a hint",
     "open": "of /dev/null, in place of standard streams that are there",
@@ -145,6 +148,26 @@ class Calls(scenes.Case):
                 yield from self.stage.complaints(scene, folder, outcome, {0}, [])
 
             self.strike(threads, faults, judge)
+
+    def test_mapping_that_fails(self):
+        """Each mapping and each copy into one, once and from there on: pwrite takes over."""
+        n_struck = 0
+        strikes = (("mmap", "fail"), ("process_vm_writev", "fail"), ("process_vm_writev", "short"))
+        with mock.patch.dict(os.environ, FP8Q_MAP_OUTPUT="always"):
+            for scene in (scene for scene in scenes.SCENES if scene.writes):
+                faults = [
+                    injection.Fault(kind, at=at, every=every, how=how, value=errno.EFAULT)
+                    for kind, how in strikes
+                    for at in injection.places(self.stage.count(scene, kind), 6)
+                    for every in (0, 1)
+                ]
+
+                def judge(_, folder, outcome, scene=scene):
+                    yield from self.stage.complaints(scene, folder, outcome, {0}, [])
+
+                n_struck += self.strike(scene, faults, judge)
+        print(f"{n_struck} mappings and copies")
+        self.assertGreater(n_struck, 100)
 
     def test_once(self):
         self.strike_scenes(0)

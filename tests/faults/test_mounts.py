@@ -10,6 +10,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import injection
 import scenes
@@ -105,6 +106,11 @@ class Mounts(scenes.Case):
         self.assertGreater(n_refused, 2)
         self.assertGreaterEqual(len(places), 50)
         self.assertGreater(len(set(places)), N_SHARDS)
+
+    def test_full_where_files_are_mapped(self):
+        """A page that there is no room for is an error, where an access to it would be SIGBUS."""
+        with mock.patch.dict(os.environ, FP8Q_MAP_OUTPUT="always"):
+            self.test_full_at_many_places()
 
     def test_filled_by_others(self):
         """The room that was there when the run began is taken by another process."""

@@ -21,8 +21,8 @@ SYMBOL = re.compile(r"^\s*U (\w+)", re.MULTILINE)
 # begins to use one of them has to put it there.
 UNKNOWN = set(
     """__vasprintf_chk copy_file_range creat dup dup2 dup3 fallocate fchmod fchmodat fchown
-    fdatasync fdopendir fopen64 freopen fstatat64 fstatfs futimes getdelim getline
-    lchown link linkat lseek lstat memalign mkdir mknod mkostemp mkstemp mmap mremap msync
+    fdatasync fdopendir fopen64 freopen fstatat64 futimes getdelim getline
+    lchown link linkat lseek lstat memalign mkdir mknod mkostemp mkstemp mremap msync
     open64 open_memstream openat64 opendir pipe pipe2 posix_fallocate pread64 preadv preadv2
     pvalloc pwrite64 pwritev pwritev2 read readdir readlinkat readv reallocarray remove rename
     rmdir scandir sendfile splice statfs statvfs symlink symlinkat sync syncfs tmpfile truncate
