@@ -2,6 +2,7 @@
 #include "fusion.h"
 
 #include "experts.h"
+#include "names.h"
 #include "scale.h"
 
 #include <inttypes.h>
@@ -219,6 +220,18 @@ static fq_status add_experts(group_finder *f, const expert_matrix *matrices, siz
     return status ? status : make_uniform(f->draft, group, err);
 }
 
+// The scales of a stack that is FP8 already look like a stack themselves.
+static bool is_scale(const fq_checkpoint *checkpoint, const char *name) {
+    static const char *const endings[] = {"_scale_inv", "_scale"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        if (fq_has_suffix(name, endings[i]) &&
+            fq_checkpoint_position_of(checkpoint, name, n - strlen(endings[i]), "") != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
 static int compare_stacks(const void *a, const void *b) { return compare_modules(a, b); }
 
 // The stacks of experts that stay as they are: engines skip all that is in their modules. Sorted.
@@ -227,7 +240,8 @@ static size_t find_kept_stacks(expert_matrix *out, const fq_policy_draft *draft)
     for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
         const fq_tensor *tensor = draft->checkpoint->by_name[i];
         const size_t n_module = fq_experts_length(tensor->name);
-        if (n_module > 0 && !draft->decisions[i].quantize && fq_experts_stack_length(tensor) > 0)
+        if (n_module > 0 && !draft->decisions[i].quantize && fq_experts_stack_length(tensor) > 0 &&
+            !is_scale(draft->checkpoint, tensor->name))
             out[n++] = (expert_matrix){tensor->name, n_module, i};
     }
     qsort(out, n, sizeof *out, compare_stacks);
@@ -243,7 +257,8 @@ static size_t list_experts(expert_matrix *out, const fq_policy_draft *draft,
         const expert_matrix beside = {tensor->name, fq_experts_length(tensor->name), i};
         size_t n_module = tensor->rank >= 2 ? experts_length(tensor->name) : 0;
         if (tensor->rank >= 2 && n_module == 0 && beside.n_module > 0 &&
-            bsearch(&beside, stacks, n_stacks, sizeof beside, compare_stacks))
+            bsearch(&beside, stacks, n_stacks, sizeof beside, compare_stacks) &&
+            !is_scale(draft->checkpoint, tensor->name))
             n_module = beside.n_module;
         if (n_module > 0)
             out[n++] = (expert_matrix){tensor->name, n_module, i};

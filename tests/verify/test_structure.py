@@ -192,6 +192,31 @@ class Config(Case):
         self.assertIn("is FP8, but", self.verify(folder, code=1)["problems"][0])
 
 
+class Stacks(tool.Case):
+    """Experts that stay fused, with a scale grid for each."""
+
+    def problems(self, content):
+        """The problems of a file with these tensors."""
+        path = self.dir / "q.safetensors"
+        tensors.write(path, content)
+        result = tool.run("verify", path, "--json", "--no-gemm")
+        return result.json()["problems"]
+
+    def test_scales_are_no_stacks(self):
+        experts = "model.layers.0.mlp.experts."
+        content = {}
+        for name, shape in (("gate_up_proj", (2, 512, 256)), ("down_proj", (2, 256, 256))):
+            grid = (2, shape[1] // 128, shape[2] // 128)
+            content[experts + name] = codec.filled("F8_E4M3", shape, b"\x38")
+            scales = codec.f32_tensor(grid, [1.0] * (grid[0] * grid[1] * grid[2]))
+            content[experts + name + "_scale_inv"] = scales
+        self.assertEqual(self.problems(content), [])
+        content[experts + "down_proj"] = codec.bf16_tensor((2, 256, 256), 1.0)
+        del content[experts + "down_proj_scale_inv"]
+        (found,) = self.problems(content)
+        self.assertIn("quantized are experts.gate_up_proj, kept are experts.down_proj;", found)
+
+
 class TensorParallel(tool.Case):
     """--tp: what vLLM and SGLang refuse to cut."""
 
