@@ -16,28 +16,10 @@ fq_verify_columns fq_verify_find_columns(const fq_verify *verify) {
     return found;
 }
 
-static double kernel_error(const fq_verify_tensor *tensor) {
-    const bool is_known = tensor->has_gemm && !isnan(tensor->gemm.kernel_rel_l2);
-    return is_known && !tensor->weight.has_errors ? tensor->gemm.kernel_rel_l2 : 0.0;
-}
-
-static bool is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
-    const bool a_fails = a->reasons.n > 0, b_fails = b->reasons.n > 0;
-    if (a_fails != b_fails)
-        return a_fails;
-    const double a_error = a->weight.has_errors ? a->weight.rel_l2 : 0.0;
-    const double b_error = b->weight.has_errors ? b->weight.rel_l2 : 0.0;
-    if (a_error != b_error)
-        return a_error > b_error;
-    if (kernel_error(a) != kernel_error(b))
-        return kernel_error(a) > kernel_error(b);
-    return strcmp(a->tensor->name, b->tensor->name) < 0;
-}
-
 static int compare_badness(const void *a, const void *b) {
     const fq_verify_tensor *x = *(const fq_verify_tensor *const *)a;
     const fq_verify_tensor *y = *(const fq_verify_tensor *const *)b;
-    return is_worse(x, y) ? -1 : is_worse(y, x);
+    return fq_verify_is_worse(x, y) ? -1 : fq_verify_is_worse(y, x);
 }
 
 const fq_verify_tensor **fq_verify_worst_first(fq_arena *arena, const fq_verify *verify) {

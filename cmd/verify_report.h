@@ -38,8 +38,7 @@ fq_status fq_verify_json(const fq_verify_report *report, fq_error *err);
 // All of it as one page of HTML, which needs no other file and no network.
 fq_status fq_verify_html(const fq_verify_report *report, FILE *file, fq_error *err);
 
-// The weights, the worst first: what fails, then the greatest error, or without
-// a reference that of the kernel, then by name. [n_tensors], in
+// The weights by fq_verify_is_worse, the worst first. [n_tensors], in
 // arena's memory; NULL when out of memory.
 const fq_verify_tensor **fq_verify_worst_first(fq_arena *arena, const fq_verify *verify);
 

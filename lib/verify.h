@@ -157,6 +157,10 @@ uint64_t fq_verify_nbytes(const fq_verify *verify);
 // findings; any other status means that reading or computing failed.
 fq_status fq_verify_run(fq_verify *verify, const fq_verify_run_options *options, fq_error *err);
 
+// True if a comes before b where the worst comes first: what fails, then the greatest error, or
+// without a reference that of the kernel, then by name.
+bool fq_verify_is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b);
+
 void fq_verify_free(fq_verify *verify);
 
 #endif

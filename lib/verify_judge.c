@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
@@ -63,6 +64,24 @@ void fq_verify_judge(const fq_verify *verify, fq_verify_tensor *tensor) {
         judge_error(verify, tensor);
     }
     fq_verify_judge_gemm(verify, tensor);
+}
+
+static double kernel_error(const fq_verify_tensor *tensor) {
+    const bool is_known = tensor->has_gemm && !isnan(tensor->gemm.kernel_rel_l2);
+    return is_known && !tensor->weight.has_errors ? tensor->gemm.kernel_rel_l2 : 0.0;
+}
+
+bool fq_verify_is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
+    const bool a_fails = a->reasons.n > 0, b_fails = b->reasons.n > 0;
+    if (a_fails != b_fails)
+        return a_fails;
+    const double a_error = a->weight.has_errors ? a->weight.rel_l2 : 0.0;
+    const double b_error = b->weight.has_errors ? b->weight.rel_l2 : 0.0;
+    if (a_error != b_error)
+        return a_error > b_error;
+    if (kernel_error(a) != kernel_error(b))
+        return kernel_error(a) > kernel_error(b);
+    return strcmp(a->tensor->name, b->tensor->name) < 0;
 }
 
 // Bytes of tensors that were to be copied.

@@ -29,23 +29,16 @@ typedef struct verify_lane {
     fq_verify_step *beside;
 } verify_lane;
 
-// A map that is kept, and the tensor that it is of.
-typedef struct kept_map {
-    fq_verify_map *map;
-    fq_verify_tensor *tensor; // or NULL
-} kept_map;
-
 typedef struct verify_run {
     fq_verify *verify;
     fq_verify_work *work;
     const fq_verify_run_options *options;
-    fq_verify_gemms *gemms;          // NULL: no GEMM check
-    fq_band_cursor cursor;           // used by one lane at a time: see pool.h
-    verify_lane *lanes;              // [n_lanes]
-    pthread_mutex_t lock;            // of all that follows, and of the results
-    fq_verify_open **open;           // [n_tensors]: NULL before and after its strips
-    kept_map maps[FQ_VERIFY_N_MAPS]; // the worst first
-    size_t n_maps;
+    fq_verify_gemms *gemms; // NULL: no GEMM check
+    fq_band_cursor cursor;  // used by one lane at a time: see pool.h
+    verify_lane *lanes;     // [n_lanes]
+    pthread_mutex_t lock;   // of all that follows, and of the results
+    fq_verify_open **open;  // [n_tensors]: NULL before and after its strips
+    fq_verify_maps maps;
 } verify_run;
 
 static size_t source_nbytes(const fq_verify_run_options *options) {
@@ -56,46 +49,12 @@ static size_t source_nbytes(const fq_verify_run_options *options) {
 
 static fq_status begin_tensor(verify_run *run, size_t number, fq_error *err) {
     const fq_pair *pair = run->verify->tensors[number].pair;
-    const uint64_t *shape = pair->weight->shape + pair->weight->rank - 2;
-    const uint64_t n_matrices = pair->weight->rank == 3 ? pair->weight->shape[0] : 1;
     fq_verify_open *open = run->open[number] = calloc(1, sizeof *open);
     if (!open)
         return fq_fail_memory(err);
     open->all_pow2 = true;
-    fq_verify_map *map = &open->map;
-    map->grid_rows = n_matrices * fq_ceil_div(shape[0], pair->block.rows);
-    map->grid_cols = fq_ceil_div(shape[1], pair->block.cols);
-    const uint64_t most = FQ_VERIFY_MAP_SIZE;
-    map->rows = (uint32_t)(map->grid_rows < most ? map->grid_rows : most);
-    map->cols = (uint32_t)(map->grid_cols < most ? map->grid_cols : most);
+    fq_verify_map_begin(&open->map, pair);
     return FQ_OK;
-}
-
-static bool is_worse(const fq_verify_tensor *a, const fq_verify_tensor *b) {
-    const bool a_fails = a->reasons.n > 0, b_fails = b->reasons.n > 0;
-    if (a_fails != b_fails)
-        return a_fails;
-    if (a->weight.rel_l2 != b->weight.rel_l2)
-        return a->weight.rel_l2 > b->weight.rel_l2;
-    return strcmp(a->tensor->name, b->tensor->name) < 0;
-}
-
-// Keeps the map if the tensor is among the worst so far.
-static void keep_map(verify_run *run, fq_verify_tensor *tensor, const fq_verify_map *map) {
-    size_t place = run->n_maps;
-    while (place > 0 && is_worse(tensor, run->maps[place - 1].tensor))
-        place--;
-    if (place == FQ_VERIFY_N_MAPS)
-        return;
-    const size_t last = run->n_maps < FQ_VERIFY_N_MAPS ? run->n_maps++ : FQ_VERIFY_N_MAPS - 1;
-    kept_map taken = run->maps[last];
-    if (taken.tensor)
-        taken.tensor->map = NULL;
-    memmove(&run->maps[place + 1], &run->maps[place], (last - place) * sizeof *run->maps);
-    *taken.map = *map;
-    taken.tensor = tensor;
-    tensor->map = taken.map;
-    run->maps[place] = taken;
 }
 
 // With the lock held.
@@ -106,7 +65,7 @@ static void end_tensor(verify_run *run, size_t number) {
     fq_verify_finish_gemm(run->gemms, tensor, &open->products);
     fq_verify_judge(run->verify, tensor);
     if (tensor->weight.has_errors)
-        keep_map(run, tensor, &open->map);
+        fq_verify_maps_keep(&run->maps, tensor, &open->map);
     free(open);
     run->open[number] = NULL;
 }
@@ -378,12 +337,7 @@ static fq_status open_lanes(verify_run *run, fq_error *err) {
         if (!lane->codes || !lane->source || !lane->staging || !lane->scales || !lane->blocks)
             return fq_fail_memory(err);
     }
-    for (size_t i = 0; i < FQ_VERIFY_N_MAPS; i++) {
-        run->maps[i].map = fq_arena_alloc(&run->verify->arena, sizeof *run->maps[i].map);
-        if (!run->maps[i].map)
-            return fq_fail_memory(err);
-    }
-    return FQ_OK;
+    return fq_verify_maps_open(&run->maps, &run->verify->arena, err);
 }
 
 static void close_lanes(verify_run *run) {

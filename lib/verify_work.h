@@ -58,6 +58,25 @@ typedef struct fq_verify_open {
     bool all_taken;
 } fq_verify_open;
 
+// Maps of the worst tensors so far, the worst first.
+typedef struct fq_verify_maps {
+    struct {
+        fq_verify_map *map;
+        fq_verify_tensor *tensor; // NULL from n on
+    } kept[FQ_VERIFY_N_MAPS];
+    size_t n;
+} fq_verify_maps;
+
+// Room for the maps, from arena, which outlives *out. FQ_DEVICE when out of memory.
+fq_status fq_verify_maps_open(fq_verify_maps *out, fq_arena *arena, fq_error *err);
+
+// Gives a zeroed map the size that suits the pair's grid.
+void fq_verify_map_begin(fq_verify_map *out, const fq_pair *pair);
+
+// Keeps a copy of the finished tensor's map if it is among the worst so far, as tensor->map, and
+// takes that of another one away for it.
+void fq_verify_maps_keep(fq_verify_maps *maps, fq_verify_tensor *tensor, const fq_verify_map *map);
+
 // A band that was looked at. Nothing is owned.
 typedef struct fq_verify_band {
     const fq_band *band;
