@@ -11,16 +11,11 @@ enum { NONFINITE_ERROR, NONFINITE_KEEP };
 enum { EXPERTS_SPLIT, EXPERTS_KEEP };
 
 typedef struct convert_options {
-    fq_common_options common;
-    const char *output;
+    fq_request_options request;
     int arch;
     int scale_format; // fq_scale_format, or -1: the arch's own
     fq_opt_list rules;
-    fq_opt_list include_files;
     bool list_rules;
-    bool dry_run;
-    bool force;
-    bool resume;
     bool checksum;
     int on_nonfinite;
     float amax_floor;
@@ -30,7 +25,7 @@ typedef struct convert_options {
 #define ROW(member) offsetof(convert_options, member)
 
 static const fq_opt options_table[] = {
-    {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(output),
+    {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(request.output),
      "where to (default: INPUT-fp8-ARCH beside the input; for a model in the Hugging Face cache, "
      "REPO-fp8-ARCH in the current folder)"},
     {"arch", 0, "sm90|sm100", FQ_OPT_CHOICE, ROW(arch),
@@ -44,8 +39,6 @@ static const fq_opt options_table[] = {
      "match of --include and --exclude wins"},
     {"exclude", 0, "GLOB", FQ_OPT_LIST, ROW(rules),
      "keep tensors of these full names as they are; repeatable, as --include"},
-    {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
-     "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
     {"list-rules", 0, NULL, FQ_OPT_ALONE, ROW(list_rules), "print the built-in rules and stop"},
     {"experts", 0, "split|keep", FQ_OPT_CHOICE, ROW(experts),
      "fused 3-D expert weights become per-expert matrices (default), or stay as they are"},
@@ -56,20 +49,11 @@ static const fq_opt options_table[] = {
     {"checksum", 0, NULL, FQ_OPT_FLAG, ROW(checksum),
      "record the XXH3-128 of every tensor that is copied in the metadata of its file, and compare "
      "the copies on disk with it"},
-    {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run),
-     "show the whole plan: output bytes, what is kept and why; write nothing, and end as the run "
-     "would where the output is refused"},
-    {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
-     "replace an existing output; all that the old one holds is deleted once the new one is "
-     "complete"},
-    {"resume", 0, NULL, FQ_OPT_FLAG, ROW(resume),
-     "go on with what an interrupted run left in OUTPUT.partial; refused, with the reason, where "
-     "options, input or version differ from that run's"},
     {0},
 };
 
 static const convert_options defaults = {
-    .common = FQ_COMMON_DEFAULTS,
+    .request.common = FQ_COMMON_DEFAULTS,
     .scale_format = -1,
     .amax_floor = FQ_DEFAULT_AMAX_FLOOR,
 };
@@ -103,8 +87,8 @@ static fq_status emit_rules(const fq_component_rule *rules, size_t n, fq_error *
 static fq_status list_rules(const convert_options *options, fq_error *err) {
     size_t n;
     const fq_component_rule *rules = fq_policy_rules(&n);
-    const fq_printer printer = fq_printer_make(stdout, (fq_color)options->common.color);
-    if (options->common.json)
+    const fq_printer printer = fq_printer_make(stdout, (fq_color)options->request.common.color);
+    if (options->request.common.json)
         return emit_rules(rules, n, err);
     print_rules(&printer, rules, n);
     return FQ_OK;
@@ -124,19 +108,11 @@ static fq_status convert(const convert_options *options, const fq_name_rule *rul
                    .n_rules = options->rules.n,
                    .keep_fused_experts = options->experts == EXPERTS_KEEP},
     };
-    const fq_request request = {
-        .common = &options->common,
-        .input_path = input,
-        .output_path = options->output,
-        .suffix = options->arch == ARCH_SM100 ? "fp8-sm100" : "fp8-sm90",
-        .include_files = options->include_files,
-        .dry_run = options->dry_run,
-        .force = options->force,
-        .resume = options->resume,
-        .checksum = options->checksum,
-        .keep_nonfinite = options->on_nonfinite == NONFINITE_KEEP,
-        .quantize = &quantize,
-    };
+    const char *suffix = options->arch == ARCH_SM100 ? "fp8-sm100" : "fp8-sm90";
+    fq_request request = fq_request_make(&options->request, input, suffix);
+    request.checksum = options->checksum;
+    request.keep_nonfinite = options->on_nonfinite == NONFINITE_KEEP;
+    request.quantize = &quantize;
     return fq_report_request(&request, reply, err);
 }
 
@@ -184,7 +160,7 @@ const fq_command fq_command_convert = {
             {"convert model.safetensors --exclude '*.layers.0.*'", "keep the first layer as it is"},
             {0},
         },
-    .tables = (const fq_opt *const[]){options_table, fq_common_table, NULL},
+    .tables = (const fq_opt *const[]){options_table, fq_request_table, fq_common_table, NULL},
     .defaults = &defaults,
     .options_nbytes = sizeof defaults,
     .run = run,

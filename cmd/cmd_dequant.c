@@ -2,14 +2,9 @@
 #include "report.h"
 
 typedef struct dequant_options {
-    fq_common_options common;
-    const char *output;
+    fq_request_options request;
     int dtype; // index into dtypes
     fq_opt_list tensors;
-    fq_opt_list include_files;
-    bool dry_run;
-    bool force;
-    bool resume;
 } dequant_options;
 
 // In the order of --dtype's argument; the suffix of the default output is its word.
@@ -21,27 +16,17 @@ static const struct {
 #define ROW(member) offsetof(dequant_options, member)
 
 static const fq_opt options_table[] = {
-    {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(output),
+    {"output", 'o', "OUTPUT", FQ_OPT_STRING, ROW(request.output),
      "where to (default: INPUT-DTYPE beside the input; for a model in the Hugging Face cache, "
      "REPO-DTYPE in the current folder)"},
     {"dtype", 0, "bf16|f16|f32", FQ_OPT_CHOICE, ROW(dtype),
      "what FP8 weights are cast to (default: bf16); other tensors stay as they are"},
     {"tensor", 0, "GLOB", FQ_OPT_LIST, ROW(tensors),
      "only FP8 weights of these full names, and nothing else of the model; repeatable"},
-    {"include-file", 0, "GLOB", FQ_OPT_LIST, ROW(include_files),
-     "copy weight files that are not the checkpoint's own, such as *.gguf; repeatable"},
-    {"dry-run", 'n', NULL, FQ_OPT_FLAG, ROW(dry_run),
-     "show the whole plan; write nothing, and end as the run would where the output is refused"},
-    {"force", 'f', NULL, FQ_OPT_FLAG, ROW(force),
-     "replace an existing output; all that the old one holds is deleted once the new one is "
-     "complete"},
-    {"resume", 0, NULL, FQ_OPT_FLAG, ROW(resume),
-     "go on with what an interrupted run left in OUTPUT.partial; refused, with the reason, where "
-     "options, input or version differ from that run's"},
     {0},
 };
 
-static const dequant_options defaults = {.common = FQ_COMMON_DEFAULTS};
+static const dequant_options defaults = {.request.common = FQ_COMMON_DEFAULTS};
 
 static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
     const dequant_options *options = call->options;
@@ -51,17 +36,9 @@ static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
         .globs = fq_opt_values(&options->tensors, &arena),
         .n_globs = options->tensors.n,
     };
-    const fq_request request = {
-        .common = &options->common,
-        .input_path = call->operand,
-        .output_path = options->output,
-        .suffix = dtypes[options->dtype].suffix,
-        .include_files = options->include_files,
-        .dry_run = options->dry_run,
-        .force = options->force,
-        .resume = options->resume,
-        .dequantize = &dequantize,
-    };
+    fq_request request =
+        fq_request_make(&options->request, call->operand, dtypes[options->dtype].suffix);
+    request.dequantize = &dequantize;
     const fq_status status =
         dequantize.globs ? fq_report_request(&request, reply, err) : fq_fail_memory(err);
     fq_arena_free(&arena);
@@ -88,7 +65,7 @@ const fq_command fq_command_dequant = {
             {"dequant Qwen3-8B-FP8 --tensor '*.layers.0.*' -o layer0", "the first layer alone"},
             {0},
         },
-    .tables = (const fq_opt *const[]){options_table, fq_common_table, NULL},
+    .tables = (const fq_opt *const[]){options_table, fq_request_table, fq_common_table, NULL},
     .defaults = &defaults,
     .options_nbytes = sizeof defaults,
     .run = run,

@@ -117,7 +117,10 @@ void fq_help_command(FILE *file, const fq_command *command, uint32_t width) {
     fprintf(file, "Usage: fp8q %s [OPTIONS] %s\n\n", command->name, command->operand);
     print_paragraphs(file, command->description, width);
     for (const fq_opt *const *table = command->tables; *table; table++) {
-        fputs(*table == fq_common_table ? "\nCommon options:\n" : "Options:\n", file);
+        if (table == command->tables)
+            fputs("Options:\n", file);
+        else if (*table == fq_common_table)
+            fputs("\nCommon options:\n", file);
         for (const fq_opt *opt = *table; opt->name; opt++)
             print_option(file, opt, width);
     }

@@ -3,27 +3,11 @@
 #define FQ_CMD_SESSION_H
 
 #include "command.h"
-#include "common.h"
 #include "formats/checksum.h"
 #include "formats/input.h"
 #include "formats/journal.h"
 #include "lib/run.h"
-
-// What the user asked for. One of quantize and dequantize is set.
-typedef struct fq_request {
-    const fq_common_options *common;
-    const char *input_path;
-    const char *output_path; // NULL: named after the input
-    const char *suffix;      // of that name: "fp8-sm90"
-    fq_opt_list include_files;
-    bool dry_run;
-    bool force;
-    bool resume;
-    bool checksum; // quantize only
-    bool keep_nonfinite;
-    const fq_quantize_options *quantize;
-    const fq_dequantize_options *dequantize;
-} fq_request;
+#include "request.h"
 
 // A request carried out, for the report. Zeroed before use.
 typedef struct fq_session {

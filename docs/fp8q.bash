@@ -19,7 +19,7 @@ _fp8q() {
     help:help) words='convert verify dequant inspect bench help' ;;
     esac
     [[ -z $words && $word == -* ]] && case ${COMP_WORDS[1]} in
-    convert) words='--help --output --arch --scale-format --include --exclude --include-file --list-rules --experts --on-nonfinite --amax-floor --checksum --dry-run --force --resume --device --threads --memory --quiet --no-progress --json --color' ;;
+    convert) words='--help --output --arch --scale-format --include --exclude --list-rules --experts --on-nonfinite --amax-floor --checksum --include-file --dry-run --force --resume --device --threads --memory --quiet --no-progress --json --color' ;;
     verify) words='--help --reference --max-weight-error --no-gemm --tokens --seed --activations --max-gemm-error --tensor --tp --html --device --threads --memory --quiet --no-progress --json --color' ;;
     dequant) words='--help --output --dtype --tensor --include-file --dry-run --force --resume --device --threads --memory --quiet --no-progress --json --color' ;;
     inspect) words='--help --tensor --stats --sort --device --threads --memory --quiet --no-progress --json --color' ;;
