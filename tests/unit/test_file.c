@@ -98,7 +98,7 @@ static void test_socket(void) {
     snprintf(address.sun_path, sizeof address.sun_path, "%s", in_folder("socket"));
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(bind(fd, (const struct sockaddr *)&address, sizeof address) == 0);
-    check_refused("socket", FQ_IO, "opened");
+    check_refused("socket", FQ_BAD_INPUT, "is a socket");
     close(fd);
     unlink(in_folder("socket"));
 }
