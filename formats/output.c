@@ -287,6 +287,15 @@ static fq_status fail_commit(const fq_output *output, int errno_value, const cha
                    what, strerror(errno_value), output->partial);
 }
 
+// False if something else has come to the place of what this run has open as OUTPUT.partial, or
+// nothing is there any more.
+static bool is_partial_there(const fq_output *output) {
+    struct stat made, named;
+    return fstat(output->partial_fd, &made) == 0 &&
+           fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fq_tree_is_same(&made, &named);
+}
+
 // Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
 static fq_status publish(const fq_output *output, bool *replaced, fq_error *err) {
     *replaced = false;
@@ -294,6 +303,9 @@ static fq_status publish(const fq_output *output, bool *replaced, fq_error *err)
         return fail_commit(output, output->drop_errno, "a temporary in it cannot be removed", err);
     if (output->is_folder && fq_retry_fsync(output->partial_fd) != 0)
         return fail_commit(output, errno, "its folder cannot be made durable", err);
+    if (!is_partial_there(output))
+        return fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
+                       output->partial);
     const int rc = fq_output_give_name(replaced, output);
     if (rc != 0 && errno == EEXIST && output->force)
         return fq_fail(err, FQ_IO,
@@ -355,7 +367,7 @@ void fq_output_abandon(fq_output *output, bool keep, fq_error *err) {
     if (!output)
         return;
     fq_output_journal_warn(output);
-    if (!keep && !output->is_published &&
+    if (!keep && !output->is_published && is_partial_there(output) &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err) == FQ_OK)
         fq_output_journal_remove(output, err);
     output_free(output);

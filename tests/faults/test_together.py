@@ -2,6 +2,7 @@
 last, it is complete."""
 
 import os
+import signal
 
 import injection
 import scenes
@@ -33,6 +34,27 @@ class Together(scenes.Case):
                 with self.stage.folder(scene) as folder:
                     codes = self.start_all(scene, folder)
                     self.assertEqual(codes.count(0), 1)
+
+    def test_replaced(self):
+        """What another run, told to, puts in the place of OUTPUT.partial is never taken for it."""
+        stop = injection.Fault("fsync", how="before", value=signal.SIGSTOP)
+        for scene in self.scenes:
+            n = self.stage.count(scene, "fsync")
+            for at in (2, n - 1):
+                with self.stage.folder(scene) as folder:
+                    process = injection.Process(scene.args(), folder, stop._replace(at=at))
+                    injection.wait_for_stop(process)
+                    args = [scene.command, f"../{scene.source}", "-o", "out.partial", "--force"]
+                    args += ["--device", "cpu", "--scale-format", "pow2"]
+                    other = injection.run(args, folder, injection.Fault(""))
+                    self.assertEqual(other.code, 0, other.brief())
+                    made = injection.contents(f"{folder}/out.partial")
+                    process.popen.send_signal(signal.SIGCONT)
+                    outcome = process.result()
+                    self.assertEqual(outcome.code, 4, outcome.brief())
+                    self.assertIn("was replaced or removed while it was", outcome.lines[0])
+                    self.assertFalse(os.path.lexists(f"{folder}/out"))
+                    self.assertEqual(injection.contents(f"{folder}/out.partial"), made)
 
     def test_with_force(self):
         for scene in self.scenes:
