@@ -287,13 +287,18 @@ static fq_status fail_commit(const fq_output *output, int errno_value, const cha
                    what, strerror(errno_value), output->partial);
 }
 
-// False if something else has come to the place of what this run has open as OUTPUT.partial, or
-// nothing is there any more.
-static bool is_partial_there(const fq_output *output) {
+// Whether what this run has open as OUTPUT.partial is still there, and not something else.
+static fq_status check_there(const fq_output *output, fq_error *err) {
     struct stat made, named;
-    return fstat(output->partial_fd, &made) == 0 &&
-           fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-           fq_tree_is_same(&made, &named);
+    const bool is_known =
+        fstat(output->partial_fd, &made) == 0 &&
+        fstatat(output->parent_fd, output->partial_name, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!is_known && errno != ENOENT)
+        return fail_commit(output, errno, "it cannot be examined", err);
+    if (is_known && fq_tree_is_same(&made, &named))
+        return FQ_OK;
+    return fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
+                   output->partial);
 }
 
 // Gives OUTPUT.partial its final name, durably. *replaced: the old OUTPUT is OUTPUT.partial now.
@@ -303,9 +308,9 @@ static fq_status publish(const fq_output *output, bool *replaced, fq_error *err)
         return fail_commit(output, output->drop_errno, "a temporary in it cannot be removed", err);
     if (output->is_folder && fq_retry_fsync(output->partial_fd) != 0)
         return fail_commit(output, errno, "its folder cannot be made durable", err);
-    if (!is_partial_there(output))
-        return fq_fail(err, FQ_IO, "%s: was replaced or removed while it was written; start again",
-                       output->partial);
+    const fq_status status = check_there(output, err);
+    if (status != FQ_OK)
+        return status;
     const int rc = fq_output_give_name(replaced, output);
     if (rc != 0 && errno == EEXIST && output->force)
         return fq_fail(err, FQ_IO,
@@ -367,7 +372,8 @@ void fq_output_abandon(fq_output *output, bool keep, fq_error *err) {
     if (!output)
         return;
     fq_output_journal_warn(output);
-    if (!keep && !output->is_published && is_partial_there(output) &&
+    const bool is_gone = fq_output_place(output, output->partial_name).inode == 0;
+    if (!keep && !output->is_published && (is_gone || check_there(output, err) == FQ_OK) &&
         fq_tree_remove(output->parent_fd, output->partial_name, output->partial, err) == FQ_OK)
         fq_output_journal_remove(output, err);
     output_free(output);
