@@ -72,6 +72,16 @@ static fq_status check_target(const checker *c, const char *name, fq_error *err)
                        : FQ_OK;
 }
 
+// In a folder that may not be written nothing can be removed.
+static fq_status check_removable(const checker *c, const fq_tree_entry *entry, fq_error *err) {
+    if (faccessat(entry->dir_fd, ".", W_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT)
+        return FQ_OK;
+    return fq_fail(err, fq_status_of_errno(errno),
+                   "%s/%s: could not be removed in the end: %s; make its folder writable (chmod), "
+                   "or name another output with -o",
+                   c->place, entry->path, strerror(errno));
+}
+
 static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_entry *entry,
                              bool *skip, fq_error *err) {
     (void)skip;
@@ -85,7 +95,9 @@ static fq_status check_entry(void *context, fq_tree_event event, const fq_tree_e
         fq_tree_is_same(entry->stat, &c->folder))
         return fail_conflict(c, "holds", err);
     const fq_identity *shard = fq_identities_find(&c->shards, entry->stat);
-    return shard ? fail_shard(c, shard, entry->path, err) : FQ_OK;
+    if (shard)
+        return fail_shard(c, shard, entry->path, err);
+    return event == FQ_TREE_FOLDER_END ? FQ_OK : check_removable(c, entry, err);
 }
 
 // Looks at everything in a folder that will be removed or resumed.

@@ -219,7 +219,7 @@ fq_status fq_output_journal_take(fq_output *output, fq_error *err) {
         fq_output_place(output, output->partial_name).inode != 0)
         status = fq_output_fail_in_use(output, err);
     // Another run's journal is left to it; one that is made just now nobody else would remove.
-    journal->is_held = status == FQ_OK || (is_new && status != FQ_USAGE);
+    journal->is_held = is_new && status != FQ_USAGE;
     return status;
 }
 
@@ -260,6 +260,7 @@ static bool cut(fq_output_journal *journal) {
 fq_status fq_output_journal_begin(fq_output *output, const fq_journal_run *run, fq_error *err) {
     fq_output_journal *journal = &output->journal;
     fq_json_text line = {0};
+    journal->is_held = true; // no more the one of the work that is discarded
     journal->nbytes = 0;
     fq_journal_put_run(&line, run);
     const bool done =

@@ -5,6 +5,7 @@ Root may do anything: as root the program runs as another user."""
 import errno
 import os
 import shutil
+import signal
 import stat
 import unittest
 from pathlib import Path
@@ -79,8 +80,37 @@ class Users(scenes.Case):
         self.refuse_unreadable(FOLDER, "theirs/sub/deep")
 
     def test_output_folder(self):
-        for scene in (FOLDER, LONE, OVER, LONE_OVER):
+        for scene in (FOLDER, LONE, LONE_OVER):
             self.refuse(scene, 4, "out.partial: cannot be created", DENIED, mode=0o555)
+        self.refuse(OVER, 4, "could not be removed in the end", DENIED, mode=0o555)
+
+    def test_old_output(self):
+        """An old one that could not be removed in the end, as a folder in it is read-only: some
+        protect what they have so."""
+
+        def protect(name):
+            def prepare(folder):
+                if AS_USER:
+                    for path in (folder / "out", *(folder / "out").rglob("*")):
+                        os.chown(path, NOBODY, NOBODY)
+                os.chmod(folder / name, 0o555)
+
+            return prepare
+
+        for name in ("out", "out/sub"):
+            self.refuse(OVER, 4, "could not be removed in the end", DENIED, prepare=protect(name))
+
+    def test_journal_stays(self):
+        """Work that cannot be discarded can still be gone on with."""
+        fault = injection.Fault("unlinkat", at=1, every=1)
+        kill = injection.Fault("renameat2", at=1, how="before", value=signal.SIGKILL)
+        with self.stage.folder(FOLDER) as folder:
+            injection.run(FOLDER.args(), folder, kill)
+            outcome = injection.run(FOLDER.args("--force"), folder, fault)
+            self.assertEqual(outcome.code, 4, outcome.brief())
+            self.assertEqual(sorted(os.listdir(folder)), ["out.partial", "out.partial.journal"])
+            outcome = injection.run(FOLDER.args("--resume"), folder, injection.Fault(""))
+            self.assertEqual((outcome.code, os.listdir(folder)), (0, ["out"]), outcome.brief())
 
     @unittest.skipUnless(IS_ROOT, "takes root and another user")
     def test_sticky_folder(self):

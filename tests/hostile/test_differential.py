@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import tempfile
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
