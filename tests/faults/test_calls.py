@@ -83,7 +83,7 @@ class Calls(scenes.Case):
             codes = {4, 0} if kind in SURVIVED else {4}
             reasons = [os.strerror(fault.value)]
             if kind == "pread":
-                reasons = [f"failed: {reasons[0]}"]
+                reasons = [f"failed: {reasons[0]}", f"cannot be read back: {reasons[0]}"]
             yield from self.stage.complaints(scene, folder, outcome, codes, reasons)
 
         return self.strike(scene, faults, judge)
