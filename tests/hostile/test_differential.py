@@ -23,7 +23,8 @@ except ImportError:
     safetensors = None
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "hostile"
-N_FILES = 100_000 if os.environ.get("FP8Q_LONG") == "1" else 3000
+IS_LONG, IS_SLOW = os.environ.get("FP8Q_LONG") == "1", os.environ.get("FP8Q_SANITIZED")
+N_FILES = 100_000 if IS_LONG else 500 if IS_SLOW else 3000
 N_COPIED = 100  # of 1000, where they are accepted
 SEED = 20
 MAX_NBYTES = 1 << 20  # of a case of the corpus: others are sparse
