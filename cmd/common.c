@@ -29,14 +29,12 @@ const fq_opt fq_common_table[] = {
 
 enum {
     DEFAULT_MAX_LANES = 8, // what it takes to saturate a disk or the page cache
-    // An element of a band takes up to 4 bytes as it is read and 4 as it is written.
-    ELEMENT_NBYTES = 8,
     DEFAULT_MEMORY = 128 << 20,
     // 4 MiB of BF16: long sequential reads, and small beside any matrix worth splitting.
     MAX_BAND_ELEMENTS = 2 << 20,
 };
 
-static_assert((uint64_t)FQ_MIN_BAND_ELEMENTS * ELEMENT_NBYTES == FQ_OPT_MIN_SIZE,
+static_assert((uint64_t)FQ_MIN_BAND_ELEMENTS * FQ_BAND_ELEMENT_NBYTES == FQ_OPT_MIN_SIZE,
               "the least --memory is what one lane takes");
 
 static uint32_t count_cores(void) {
@@ -56,7 +54,7 @@ fq_staging fq_common_staging(const fq_common_options *options) {
         memory = DEFAULT_MEMORY > n_lanes * least ? DEFAULT_MEMORY : n_lanes * least;
     if (n_lanes > memory / least)
         n_lanes = memory / least;
-    const uint64_t elements = memory / n_lanes / ELEMENT_NBYTES;
+    const uint64_t elements = memory / n_lanes / FQ_BAND_ELEMENT_NBYTES;
     return (fq_staging){
         .n_lanes = (uint32_t)n_lanes,
         .band_elements = elements < MAX_BAND_ELEMENTS ? (size_t)elements : MAX_BAND_ELEMENTS,

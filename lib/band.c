@@ -28,12 +28,40 @@ uint64_t fq_band_next_order(const fq_band_cursor *cursor) {
     return (uint64_t)cursor->shard << 40 | cursor->n_given;
 }
 
+size_t fq_band_max_turned(size_t max_elements, fq_dtype source) {
+    return max_elements * (FQ_BAND_ELEMENT_NBYTES - 1 - fq_dtype_size(source));
+}
+
+// The most whole rows of a transposed matrix in a band, of which each piece has a unit of columns.
+static uint64_t max_turned_rows(const fq_step *step, size_t max_elements) {
+    const uint64_t cols = step->source_matrix.cols;
+    const uint64_t by_codes = fq_band_max_turned(max_elements, step->source->dtype) / cols;
+    return min_u64(by_codes, max_elements / min_u64(cols, fq_band_col_unit(step->block)));
+}
+
+fq_band fq_band_piece(const fq_band *band, uint64_t col, size_t max_elements) {
+    const uint64_t unit = fq_band_col_unit(band->step->block);
+    const uint64_t most = max_elements / band->rows;
+    fq_band piece = *band;
+    piece.col0 = band->col0 + col;
+    piece.cols = band->cols - col;
+    if (piece.cols > most)
+        piece.cols = most / unit * unit;
+    return piece;
+}
+
 // Rows and columns of the bands that a matrix is cut into, the last ones aside: as many whole rows
 // of blocks as fit, else one row of blocks in pieces.
 static void band_size(const fq_step *step, size_t max_elements, uint64_t *rows, uint64_t *cols) {
     const fq_matrix *matrix = &step->source_matrix;
     const fq_block block = step->block;
     const uint64_t block_rows = min_u64(block.rows, matrix->rows);
+    const uint64_t turned_rows = matrix->transposed ? max_turned_rows(step, max_elements) : 0;
+    if (turned_rows >= block_rows) {
+        *rows = turned_rows / block_rows * block_rows;
+        *cols = matrix->cols;
+        return;
+    }
     const uint64_t max_blocks = fq_band_max_blocks(max_elements);
     const uint64_t fitting_cols =
         min_u64(max_elements / block_rows, max_blocks * min_u64(block.cols, max_elements));

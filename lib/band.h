@@ -5,8 +5,13 @@
 
 #include "plan.h"
 
-// The least band: 512 columns (see fq_band_col_unit) of blocks of up to 512 rows.
-enum { FQ_MIN_BAND_ELEMENTS = 512 * 512 };
+enum {
+    // The least band: 512 columns (see fq_band_col_unit) of blocks of up to 512 rows.
+    FQ_MIN_BAND_ELEMENTS = 512 * 512,
+    // What a lane's buffers take for each element of the largest band: up to 4 as it is read, 4 as
+    // it is written.
+    FQ_BAND_ELEMENT_NBYTES = 8,
+};
 
 // A rectangle of whole blocks of a step's matrix, or a run of bytes of a copy.
 typedef struct fq_band {
@@ -23,7 +28,7 @@ typedef struct fq_band {
 typedef struct fq_band_cursor {
     const fq_plan *plan;
     size_t shard;
-    size_t max_elements; // at least FQ_MIN_BAND_ELEMENTS; of bytes for copies
+    size_t max_elements; // at least FQ_MIN_BAND_ELEMENTS; of bytes for copies; see fq_band_piece
     size_t step;         // of the next band
     uint64_t row, col, byte;
     uint64_t n_given;
@@ -39,6 +44,15 @@ uint64_t fq_band_next_order(const fq_band_cursor *cursor);
 // The next band; false when there is none. Every shard has at least one band, and so has every
 // step. Bands of empty tensors have no rows, columns or bytes.
 bool fq_band_next(fq_band_cursor *cursor, fq_band *out);
+
+// Bands of a transposed matrix may have more than max_elements, up to this: their rows are what is
+// stored in one run, and short runs take long to read. A lane has only their codes as a whole, in
+// what its other buffers leave; all else is done piece by piece.
+size_t fq_band_max_turned(size_t max_elements, fq_dtype source);
+
+// The piece of the band that begins at col, counted from the band's first: all of its rows, and as
+// many columns as max_elements allow. Of most bands it is the whole.
+fq_band fq_band_piece(const fq_band *band, uint64_t col, size_t max_elements);
 
 // The band's window on the scales of its matrix.
 fq_scale_window fq_band_window(const fq_band *band);

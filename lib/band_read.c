@@ -33,35 +33,84 @@ static fq_status read_straight(const band_reader *r, fq_error *err) {
     return FQ_OK;
 }
 
-// Puts stored rows [n_stored, n_rows] from staging into columns col.. and rows row.. of the band.
-static void turn(const band_reader *r, uint64_t row, uint64_t n_rows, uint64_t col,
-                 uint64_t n_stored) {
-    for (uint64_t i = 0; i < n_rows; i++) {
-        unsigned char *to = r->out + ((row + i) * r->band->cols + col) * r->size;
-        const unsigned char *from = r->staging + i * r->size;
-        for (uint64_t k = 0; k < n_stored; k++)
-            memcpy(to + k * r->size, from + k * n_rows * r->size, r->size);
+enum {
+    TILE = 64,            // stored rows turned at once: a cache line and more of each output row
+    TILE_PAD_NBYTES = 64, // between them: rows that lie a power of two apart share few cache lines
+};
+
+// A tile: stored rows [n_stored, n_rows], pitch elements apart, that become rows row.. and columns
+// col.. of the band.
+typedef struct tile {
+    uint64_t row, n_rows, col, n_stored;
+    uint64_t pitch;
+} tile;
+
+// Turns 4 × 4 elements of 16 bits in registers: eight moves in place of thirty-two.
+static void turn_quad(unsigned char *to, size_t to_nbytes, const unsigned char *from,
+                      size_t from_nbytes) {
+    const uint64_t even = UINT64_C(0x0000FFFF0000FFFF), low = UINT64_C(0x00000000FFFFFFFF);
+    uint64_t a, b, c, d;
+    memcpy(&a, from, 8);
+    memcpy(&b, from + from_nbytes, 8);
+    memcpy(&c, from + 2 * from_nbytes, 8);
+    memcpy(&d, from + 3 * from_nbytes, 8);
+    const uint64_t ab_even = (a & even) | (b & even) << 16, ab_odd = (a >> 16 & even) | (b & ~even);
+    const uint64_t cd_even = (c & even) | (d & even) << 16, cd_odd = (c >> 16 & even) | (d & ~even);
+    const uint64_t rows[4] = {(ab_even & low) | cd_even << 32, (ab_odd & low) | cd_odd << 32,
+                              ab_even >> 32 | (cd_even & ~low), ab_odd >> 32 | (cd_odd & ~low)};
+    for (size_t i = 0; i < 4; i++)
+        memcpy(to + i * to_nbytes, &rows[i], 8);
+}
+
+static void turn_quads(const band_reader *r, const tile *t) {
+    const size_t to_nbytes = r->band->cols * 2, from_nbytes = t->pitch * 2;
+    for (uint64_t i = 0; i < t->n_rows; i += 4) {
+        unsigned char *to = r->out + (t->row + i) * to_nbytes + t->col * 2;
+        for (uint64_t k = 0; k < t->n_stored; k += 4)
+            turn_quad(to + k * 2, to_nbytes, r->staging + k * from_nbytes + i * 2, from_nbytes);
     }
 }
 
-static fq_status read_turned(const band_reader *r, fq_error *err) {
-    enum { TILE = 64 }; // stored rows turned at once: a cache line and more of each output row
+static void turn(const band_reader *r, const tile *t) {
+    if (r->size == 2 && t->n_rows % 4 == 0 && t->n_stored % 4 == 0) {
+        turn_quads(r, t);
+        return;
+    }
+    for (uint64_t i = 0; i < t->n_rows; i++) {
+        unsigned char *to = r->out + ((t->row + i) * r->band->cols + t->col) * r->size;
+        for (uint64_t k = 0; k < t->n_stored; k++)
+            memcpy(to + k * r->size, r->staging + (k * t->pitch + i) * r->size, r->size);
+    }
+}
+
+static fq_status read_tile(const band_reader *r, const tile *t, fq_error *err) {
     const fq_band *band = r->band;
     const fq_matrix *matrix = &band->step->source_matrix;
-    const uint64_t capacity = r->staging_nbytes / r->size / TILE; // of one stored row
+    const uint64_t first =
+        matrix->element0 + (band->col0 + t->col) * matrix->stride + band->row0 + t->row;
+    for (uint64_t k = 0; k < t->n_stored; k++) {
+        const fq_status status = read_elements(r, first + k * matrix->stride, t->n_rows,
+                                               r->staging + k * t->pitch * r->size, err);
+        if (status)
+            return status;
+    }
+    return FQ_OK;
+}
+
+static fq_status read_turned(const band_reader *r, fq_error *err) {
+    const fq_band *band = r->band;
+    const uint64_t pad = TILE_PAD_NBYTES / r->size;
+    const uint64_t capacity = r->staging_nbytes / r->size / TILE - pad; // of one stored row
     for (uint64_t row = 0; row < band->rows; row += capacity) {
-        const uint64_t n_rows = band->rows - row < capacity ? band->rows - row : capacity;
         for (uint64_t col = 0; col < band->cols; col += TILE) {
-            const uint64_t n_stored = band->cols - col < TILE ? band->cols - col : TILE;
-            for (uint64_t k = 0; k < n_stored; k++) {
-                const uint64_t element =
-                    matrix->element0 + (band->col0 + col + k) * matrix->stride + band->row0 + row;
-                const fq_status status =
-                    read_elements(r, element, n_rows, r->staging + k * n_rows * r->size, err);
-                if (status)
-                    return status;
-            }
-            turn(r, row, n_rows, col, n_stored);
+            tile t = {.row = row, .col = col};
+            t.n_rows = band->rows - row < capacity ? band->rows - row : capacity;
+            t.n_stored = band->cols - col < TILE ? band->cols - col : TILE;
+            t.pitch = t.n_rows + pad;
+            const fq_status status = read_tile(r, &t, err);
+            if (status)
+                return status;
+            turn(r, &t);
         }
     }
     return FQ_OK;

@@ -26,6 +26,21 @@ static void max_element_sizes(const fq_plan *plan, size_t *in, size_t *out) {
     }
 }
 
+// Bytes for the codes of bands that are larger than a lane's buffers; 0 if the plan has none.
+static size_t turned_nbytes(const fq_plan *plan, size_t band_elements) {
+    size_t most = 0;
+    for (size_t s = 0; s < plan->n_shards; s++) {
+        for (size_t i = 0; i < plan->shards[s].n_steps; i++) {
+            const fq_step *step = &plan->shards[s].steps[i];
+            const size_t nbytes = step->source_matrix.transposed
+                                      ? fq_band_max_turned(band_elements, step->source->dtype)
+                                      : 0;
+            most = nbytes > most ? nbytes : most;
+        }
+    }
+    return most;
+}
+
 fq_status fq_lane_open(fq_lane *out, const fq_plan *plan, const fq_run_options *options,
                        uint32_t index, fq_error *err) {
     *out = (fq_lane){.plan = plan, .options = options, .index = index};
@@ -36,7 +51,10 @@ fq_status fq_lane_open(fq_lane *out, const fq_plan *plan, const fq_run_options *
     out->in = options->backend->host_alloc(options->device, out->in_nbytes);
     out->out = options->backend->host_alloc(options->device, out->out_nbytes);
     out->scales = malloc(fq_band_max_blocks(options->band_elements) * sizeof(float));
-    return out->in && out->out && out->scales ? FQ_OK : fq_fail_memory(err);
+    const size_t n_turned = turned_nbytes(plan, options->band_elements);
+    out->turned = n_turned > 0 ? malloc(n_turned) : NULL;
+    const bool has_turned = out->turned || n_turned == 0;
+    return out->in && out->out && out->scales && has_turned ? FQ_OK : fq_fail_memory(err);
 }
 
 void fq_lane_close(fq_lane *lane) {
@@ -44,16 +62,17 @@ void fq_lane_close(fq_lane *lane) {
         lane->options->backend->host_free(lane->options->device, lane->in, lane->in_nbytes);
         lane->options->backend->host_free(lane->options->device, lane->out, lane->out_nbytes);
     }
+    free(lane->turned);
     free(lane->scales);
     memset(lane, 0, sizeof *lane);
 }
 
-static fq_status fetch(fq_lane *lane, fq_error *err) {
-    const fq_status status = fq_band_read(lane->in, lane->plan->checkpoint, &lane->band, lane->out,
-                                          lane->out_nbytes, err);
+// Reads a band, or a piece of it, to lane->in.
+static fq_status fetch(fq_lane *lane, const fq_band *band, fq_error *err) {
+    const fq_status status =
+        fq_band_read(lane->in, lane->plan->checkpoint, band, lane->out, lane->out_nbytes, err);
     fq_progress *progress = lane->options->progress;
     if (!status && progress) {
-        const fq_band *band = &lane->band;
         const uint64_t nbytes =
             band->step->action == FQ_COPY
                 ? band->nbytes
@@ -63,8 +82,9 @@ static fq_status fetch(fq_lane *lane, fq_error *err) {
     return status;
 }
 
-// Writes the band's [rows, cols] elements from lane->out to their place in the target.
-static fq_status store(const fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+// Writes the band's [rows, cols] elements to their place in the target.
+static fq_status store(const fq_lane *lane, const void *elements, fq_sink *sink, fq_sink_file *file,
+                       fq_error *err) {
     const fq_band *band = &lane->band;
     const fq_tensor *target = band->step->target;
     const uint64_t matrix_cols = band->step->source_matrix.cols;
@@ -77,48 +97,106 @@ static fq_status store(const fq_lane *lane, fq_sink *sink, fq_sink_file *file, f
         .n_rows = whole ? 1 : band->rows,
         .row_nbytes = (whole ? band->rows * band->cols : band->cols) * size,
     };
-    return sink->write(file, &rows, lane->out, err);
+    return sink->write(file, &rows, elements, err);
 }
 
 static fq_status copy(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
     const fq_band *band = &lane->band;
     if (!file || band->nbytes == 0)
         return FQ_OK;
-    const fq_status status = fetch(lane, err);
+    const fq_status status = fetch(lane, band, err);
     if (status)
         return status;
     const fq_sink_rows run = fq_sink_run(band->step->target->offset + band->byte0, band->nbytes);
     return sink->write(file, &run, lane->in, err);
 }
 
-static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
-    const fq_band *band = &lane->band;
+static float element_at(const fq_lane *lane, uint64_t i) {
+    uint16_t half;
+    float single;
+    switch (lane->band.step->source->dtype) {
+    case FQ_BF16:
+        memcpy(&half, lane->in + 2 * i, 2);
+        return fq_f32_of_bf16(half);
+    case FQ_F16:
+        memcpy(&half, lane->in + 2 * i, 2);
+        return fq_f32_of_f16(half);
+    default:
+        memcpy(&single, lane->in + 4 * i, 4);
+        return single;
+    }
+}
+
+// Adds what a piece met to the band's counts. The first non-finite element is that of the band.
+static void add_counts(fq_lane *lane, const fq_band *piece, const fq_quantize_counts *counts) {
+    fq_quantize_counts *sum = &lane->counts.quantize;
+    const uint64_t row = counts->nonfinite_row;
+    const uint64_t col = piece->col0 - lane->band.col0 + counts->nonfinite_col;
+    if (counts->nonfinite > 0 && (sum->nonfinite == 0 || row < sum->nonfinite_row ||
+                                  (row == sum->nonfinite_row && col < sum->nonfinite_col))) {
+        sum->nonfinite_row = row;
+        sum->nonfinite_col = col;
+        lane->nonfinite = element_at(lane, row * piece->cols + counts->nonfinite_col);
+    }
+    fq_step_counts_add(&lane->counts, &(fq_step_counts){.quantize = *counts});
+}
+
+// Fills lane->out and lane->scales, and writes the latter.
+static fq_status quantize_piece(fq_lane *lane, const fq_band *piece, fq_sink *sink,
+                                fq_sink_file *file, fq_error *err) {
     const fq_backend *backend = lane->options->backend;
+    fq_quantize_counts counts = {0};
     const fq_quantize_job job = {
         .source = lane->in,
-        .source_dtype = band->step->source->dtype,
-        .rows = band->rows,
-        .cols = band->cols,
-        .block = band->step->block,
+        .source_dtype = piece->step->source->dtype,
+        .rows = piece->rows,
+        .cols = piece->cols,
+        .block = piece->step->block,
         .pow2_scales = fq_scale_format_is_ue8m0(lane->plan->scale_format),
         .amax_floor = lane->plan->amax_floor,
         .codes = lane->out,
         .scales = lane->scales,
-        .counts = &lane->counts.quantize,
+        .counts = &counts,
     };
-    fq_status status = fetch(lane, err);
+    fq_status status = fetch(lane, piece, err);
     if (!status)
         status = backend->quantize(lane->options->device, lane->index, &job, err);
     if (!status)
         status = backend->wait(lane->options->device, lane->index, err);
-    if (status || !file || lane->counts.quantize.nonfinite > 0)
-        return status;
-    status = store(lane, sink, file, err);
     if (status)
         return status;
-    const fq_scale_window window = fq_band_window(band);
-    return fq_scale_write(file, sink, band->step->target_scale->offset, lane->plan->scale_format,
+    add_counts(lane, piece, &counts);
+    if (!file || lane->counts.quantize.nonfinite > 0)
+        return FQ_OK;
+    const fq_scale_window window = fq_band_window(piece);
+    return fq_scale_write(file, sink, piece->step->target_scale->offset, lane->plan->scale_format,
                           &window, lane->scales, lane->in, lane->in_nbytes, err);
+}
+
+// Puts a piece's codes to their place among those of the band.
+static void gather(const fq_lane *lane, const fq_band *piece) {
+    unsigned char *to = lane->turned + (piece->col0 - lane->band.col0);
+    for (uint64_t r = 0; r < piece->rows; r++)
+        memcpy(to + r * lane->band.cols, lane->out + r * piece->cols, piece->cols);
+}
+
+static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
+    const fq_band *band = &lane->band;
+    const unsigned char *codes = lane->out;
+    for (uint64_t col = 0; col < band->cols;) {
+        const fq_band piece = fq_band_piece(band, col, lane->options->band_elements);
+        const fq_status status = quantize_piece(lane, &piece, sink, file, err);
+        if (status)
+            return status;
+        if (piece.cols < band->cols) {
+            gather(lane, &piece);
+            codes = lane->turned;
+        }
+        col += piece.cols;
+    }
+    if (!file || lane->counts.quantize.nonfinite > 0)
+        return FQ_OK;
+    return store(lane, codes, sink, file, err);
 }
 
 // A scale of zero is right over a block of zeros, and loses every other.
@@ -153,7 +231,7 @@ static fq_status dequantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq
         fq_scale_read(lane->scales, lane->plan->checkpoint, band->step->source_scale,
                       band->step->scale_storage, &window, lane->in, lane->in_nbytes, err);
     if (!status)
-        status = fetch(lane, err);
+        status = fetch(lane, band, err);
     if (!status)
         status = check_zero_scales(lane, &window, err);
     if (!status)
@@ -162,7 +240,7 @@ static fq_status dequantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq
         status = backend->wait(lane->options->device, lane->index, err);
     if (status || !file)
         return status;
-    return store(lane, sink, file, err);
+    return store(lane, lane->out, sink, file, err);
 }
 
 static uint64_t target_nbytes(const fq_band *band) {
@@ -191,29 +269,13 @@ fq_status fq_lane_carry_out(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq
     return status;
 }
 
-static float element_at(const fq_lane *lane, uint64_t i) {
-    uint16_t half;
-    float single;
-    switch (lane->band.step->source->dtype) {
-    case FQ_BF16:
-        memcpy(&half, lane->in + 2 * i, 2);
-        return fq_f32_of_bf16(half);
-    case FQ_F16:
-        memcpy(&half, lane->in + 2 * i, 2);
-        return fq_f32_of_f16(half);
-    default:
-        memcpy(&single, lane->in + 4 * i, 4);
-        return single;
-    }
-}
-
 fq_status fq_lane_fail_nonfinite(const fq_lane *lane, fq_error *err) {
     const fq_band *band = &lane->band;
     const fq_tensor *source = band->step->source;
     const fq_matrix *matrix = &band->step->source_matrix;
     const uint64_t row = lane->counts.quantize.nonfinite_row;
     const uint64_t col = lane->counts.quantize.nonfinite_col;
-    const float value = element_at(lane, row * band->cols + col);
+    const float value = lane->nonfinite;
     // The place in the source tensor, which for an expert is not the place in its matrix.
     const uint64_t r = band->row0 + row, c = band->col0 + col;
     const uint64_t element =

@@ -13,9 +13,11 @@ typedef struct fq_lane {
     uint32_t index;
     unsigned char *in, *out; // host memory of the device: a band before and after
     size_t in_nbytes, out_nbytes;
+    unsigned char *turned; // the codes of a band of a transposed matrix; NULL if the plan has none
     float *scales;         // of a band
     fq_band band;          // the one at work
     fq_step_counts counts; // of that band
+    float nonfinite;       // its first element that is, where the counts have any
 } fq_lane;
 
 // Allocates the buffers. After any outcome fq_lane_close it.
@@ -24,7 +26,7 @@ fq_status fq_lane_open(fq_lane *out, const fq_plan *plan, const fq_run_options *
 
 // Carries out lane->band: its targets are written to file, and lane->counts set. file NULL: nothing
 // is written, for bands that are only looked at. Non-finite elements are counted, not an error,
-// and nothing of such a band is written.
+// and no codes of such a band are written.
 fq_status fq_lane_carry_out(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err);
 
 // FQ_BAD_INPUT that names the non-finite element which lane->counts tells of.

@@ -72,16 +72,6 @@ static fq_band_cursor *choose_stream(run_state *run, uint64_t limit) {
     return best;
 }
 
-void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more) {
-    sum->quantize.saturated += more->quantize.saturated;
-    sum->quantize.flushed_to_zero += more->quantize.flushed_to_zero;
-    sum->quantize.zero_blocks += more->quantize.zero_blocks;
-    sum->quantize.floored_blocks += more->quantize.floored_blocks;
-    sum->quantize.nonfinite += more->quantize.nonfinite;
-    sum->dequantize.saturated += more->dequantize.saturated;
-    sum->dequantize.nan_codes += more->dequantize.nan_codes;
-}
-
 static bool take_band(void *context, uint32_t worker, uint64_t limit, uint64_t *order,
                       fq_error *err) {
     run_state *run = context;

@@ -6,6 +6,7 @@
 #include "band.h"
 #include "plan.h"
 #include "sink.h"
+#include "step_counts.h"
 
 // How far a run is. Written by the run, read by other threads through fq_progress_load.
 typedef struct fq_progress {
@@ -16,15 +17,6 @@ typedef struct fq_progress {
 
 // A copy of the figures, each of them read atomically.
 fq_progress fq_progress_load(const fq_progress *progress);
-
-// What a step met. Zeroed where nothing was counted.
-typedef struct fq_step_counts {
-    fq_quantize_counts quantize;
-    fq_dequantize_counts dequantize;
-} fq_step_counts;
-
-// Adds what more holds to sum, the place of the first non-finite element aside.
-void fq_step_counts_add(fq_step_counts *sum, const fq_step_counts *more);
 
 // Told of every shard that was committed, by the lane that ended it; several lanes may do so at
 // once. counts: [n_steps] of the shard, final.

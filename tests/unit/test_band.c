@@ -47,6 +47,48 @@ static void check_cut(const cut_case *cut) {
     CHECK(n > 0 && row == cut->rows && col == 0);
 }
 
+// Bands of transposed matrices: whole rows, as many as their codes allow, in pieces that fit the
+// buffers and make up the band.
+static void check_turned(uint64_t rows, uint64_t cols, fq_dtype dtype, uint64_t band_rows) {
+    const size_t max_elements = 1 << 20;
+    const fq_tensor source = {.name = "stack", .dtype = dtype};
+    fq_step step = {.action = FQ_QUANTIZE,
+                    .source = &source,
+                    .source_matrix = {.rows = rows, .cols = cols, .transposed = true},
+                    .block = {128, 128}};
+    fq_plan_shard shard = {.steps = &step, .n_steps = 1};
+    const fq_plan plan = {.shards = &shard, .n_shards = 1};
+    fq_band_cursor cursor = fq_band_first(&plan, 0, max_elements);
+    fq_band band = {0};
+    uint64_t row = 0;
+    while (fq_band_next(&cursor, &band)) {
+        CHECK_U64(band.row0, row);
+        CHECK_U64(band.rows, band_rows < rows - row ? band_rows : rows - row);
+        CHECK(band.col0 == 0 && band.cols == cols);
+        CHECK(band.rows * band.cols <= fq_band_max_turned(max_elements, dtype));
+        row += band.rows;
+        uint64_t col = 0;
+        while (col < cols) {
+            const fq_band piece = fq_band_piece(&band, col, max_elements);
+            CHECK(piece.row0 == band.row0 && piece.rows == band.rows && piece.col0 == col);
+            CHECK(piece.cols > 0 && piece.rows * piece.cols <= max_elements);
+            CHECK_U64(piece.col0 % fq_band_col_unit(step.block), 0);
+            col += piece.cols;
+        }
+        CHECK_U64(col, cols);
+    }
+    CHECK_U64(row, rows);
+}
+
+static void test_turned(void) {
+    check_turned(8192, 5120, FQ_BF16, 1024); // 5 · 2^20 codes
+    check_turned(8192, 5120, FQ_F32, 512);   // 3 · 2^20, in whole blocks
+    check_turned(8192, 640, FQ_BF16, 2048);  // a piece has 512 columns at least
+    check_turned(8192, 100, FQ_BF16, 8192);  // one piece
+    check_turned(200, 5120, FQ_BF16, 200);
+    check_turned(200, 40960, FQ_BF16, 128);
+}
+
 static void test_cuts(void) {
     static const cut_case cuts[] = {
         {1, 1, {128, 128}, FQ_MIN_BAND_ELEMENTS},
@@ -103,6 +145,7 @@ static void test_copies_and_empty(void) {
 
 int main(void) {
     test_cuts();
+    test_turned();
     test_copies_and_empty();
     return check_result();
 }

@@ -24,10 +24,10 @@ static void fill_bf16(void *to, uint64_t n) {
                              (random_u32() & 0x7F));
 }
 
-static const uint64_t gate_up_shape[] = {3, 512, 256}; // [E, 2I, H]
-static const uint64_t down_shape[] = {3, 256, 256};    // [E, H, I]
-static const uint64_t turned_gate_up[] = {2, 256, 1024};
-static const uint64_t turned_down[] = {2, 512, 256};
+static const uint64_t gate_up_shape[] = {3, 512, 256};   // [E, 2I, H]
+static const uint64_t down_shape[] = {3, 256, 256};      // [E, H, I]
+static const uint64_t turned_gate_up[] = {2, 640, 2048}; // bands of several pieces
+static const uint64_t turned_down[] = {2, 1024, 640};
 
 // Three shards: ragged and wide weights, fused experts of both layouts, copies, an empty tensor.
 static void make_model(memory_checkpoint *memory) {
@@ -44,9 +44,9 @@ static void make_model(memory_checkpoint *memory) {
               3 * 256 * 256);
     fill_bf16(
         memory_checkpoint_add(memory, 2, "l.2.experts.gate_up_proj", FQ_BF16, 3, turned_gate_up),
-        2 * 256 * 1024);
+        2 * 640 * 2048);
     fill_bf16(memory_checkpoint_add(memory, 2, "l.2.experts.down_proj", FQ_BF16, 3, turned_down),
-              2 * 512 * 256);
+              2 * 1024 * 640);
     memory_checkpoint_finish(memory, 3);
 }
 
@@ -302,6 +302,29 @@ static void test_nonfinite(uint32_t n_lanes) {
     memory_checkpoint_free(&memory);
 }
 
+// In a transposed matrix, which is looked at piece by piece: the first one is that of the first
+// row, which is in the last piece. Its place is told as it is stored.
+static void test_nonfinite_in_pieces(void) {
+    memory_checkpoint memory = {0};
+    make_model(&memory);
+    uint16_t *gate_up = (uint16_t *)(void *)memory.bytes[2] + 3 * 256 * 256;
+    gate_up[5 * 2048 + 9] = 0x7FC0;
+    gate_up[600 * 2048 + 3] = 0xFF80;
+    fq_plan plan = {0};
+    CHECK(plan_model(&plan, &memory, FQ_SCALE_F32) == FQ_OK);
+    fq_run_result result = {0};
+    memory_sink sink;
+    memory_sink_init(&sink, -1);
+    fq_error err = {0};
+    const run_setting setting = {2, FQ_MIN_BAND_ELEMENTS, false, NULL};
+    CHECK(run_plan(&result, &plan, &sink, &setting, &err) == FQ_BAD_INPUT);
+    CHECK_HAS(err.text, "l.2.experts.gate_up_proj: expert 0, row 600, column 3 is minus infinity");
+    fq_run_result_free(&result);
+    memory_sink_finish(&sink);
+    fq_plan_free(&plan);
+    memory_checkpoint_free(&memory);
+}
+
 // More shards and lanes than are written side by side: every shard is written whole, and of two
 // faults that of the first shard is reported.
 static void test_many_shards(uint32_t n_lanes) {
@@ -368,6 +391,7 @@ int main(void) {
         test_sink_fails(n_lanes);
         test_nonfinite(n_lanes);
     }
+    test_nonfinite_in_pieces();
     for (uint32_t n_lanes = 1; n_lanes <= 25; n_lanes += 6)
         test_many_shards(n_lanes);
     test_cancelled();
