@@ -18,15 +18,30 @@ static fq_status read_elements(const band_reader *r, uint64_t element, uint64_t 
     return r->source->read(r->source, r->start + element * r->size, out, n * r->size, err);
 }
 
-static fq_status read_straight(const band_reader *r, fq_error *err) {
-    const fq_band *band = r->band;
+// A band's place in its tensor: stored rows of n elements, stride apart.
+typedef struct stored_rows {
+    uint64_t first, stride, n_rows, n;
+} stored_rows;
+
+static stored_rows rows_of(const fq_band *band) {
     const fq_matrix *matrix = &band->step->source_matrix;
-    const uint64_t first = matrix->element0 + band->row0 * matrix->cols + band->col0;
-    if (band->cols == matrix->cols)
-        return read_elements(r, first, band->rows * band->cols, r->out, err);
-    for (uint64_t i = 0; i < band->rows; i++) {
-        const fq_status status = read_elements(r, first + i * matrix->cols, band->cols,
-                                               r->out + i * band->cols * r->size, err);
+    stored_rows rows = {.n_rows = band->rows, .n = band->cols, .stride = matrix->cols};
+    rows.first = matrix->element0 + band->row0 * matrix->cols + band->col0;
+    if (matrix->transposed) {
+        rows = (stored_rows){.n_rows = band->cols, .n = band->rows, .stride = matrix->stride};
+        rows.first = matrix->element0 + band->col0 * matrix->stride + band->row0;
+    }
+    return rows;
+}
+
+// Reads them to out, where they are pitch elements apart.
+static fq_status read_rows(const band_reader *r, const stored_rows *rows, void *out, uint64_t pitch,
+                           fq_error *err) {
+    if (rows->n == rows->stride && rows->n == pitch)
+        return read_elements(r, rows->first, rows->n_rows * rows->n, out, err);
+    for (uint64_t i = 0; i < rows->n_rows; i++) {
+        const fq_status status = read_elements(r, rows->first + i * rows->stride, rows->n,
+                                               (char *)out + i * pitch * r->size, err);
         if (status)
             return status;
     }
@@ -83,22 +98,9 @@ static void turn(const band_reader *r, const tile *t) {
     }
 }
 
-static fq_status read_tile(const band_reader *r, const tile *t, fq_error *err) {
-    const fq_band *band = r->band;
-    const fq_matrix *matrix = &band->step->source_matrix;
-    const uint64_t first =
-        matrix->element0 + (band->col0 + t->col) * matrix->stride + band->row0 + t->row;
-    for (uint64_t k = 0; k < t->n_stored; k++) {
-        const fq_status status = read_elements(r, first + k * matrix->stride, t->n_rows,
-                                               r->staging + k * t->pitch * r->size, err);
-        if (status)
-            return status;
-    }
-    return FQ_OK;
-}
-
 static fq_status read_turned(const band_reader *r, fq_error *err) {
     const fq_band *band = r->band;
+    const stored_rows all = rows_of(band);
     const uint64_t pad = TILE_PAD_NBYTES / r->size;
     const uint64_t capacity = r->staging_nbytes / r->size / TILE - pad; // of one stored row
     for (uint64_t row = 0; row < band->rows; row += capacity) {
@@ -107,7 +109,11 @@ static fq_status read_turned(const band_reader *r, fq_error *err) {
             t.n_rows = band->rows - row < capacity ? band->rows - row : capacity;
             t.n_stored = band->cols - col < TILE ? band->cols - col : TILE;
             t.pitch = t.n_rows + pad;
-            const fq_status status = read_tile(r, &t, err);
+            const stored_rows part = {.first = all.first + col * all.stride + row,
+                                      .stride = all.stride,
+                                      .n_rows = t.n_stored,
+                                      .n = t.n_rows};
+            const fq_status status = read_rows(r, &part, r->staging, t.pitch, err);
             if (status)
                 return status;
             turn(r, &t);
@@ -116,22 +122,34 @@ static fq_status read_turned(const band_reader *r, fq_error *err) {
     return FQ_OK;
 }
 
-fq_status fq_band_read(void *out, const fq_checkpoint *checkpoint, const fq_band *band,
-                       void *staging, size_t staging_nbytes, fq_error *err) {
+static band_reader reader_of(void *out, const fq_checkpoint *checkpoint, const fq_band *band) {
     const fq_tensor *tensor = band->step->source;
     const fq_shard *shard = &checkpoint->shards[tensor->shard];
-    const uint64_t start = shard->data_start + tensor->offset;
-    if (band->step->action == FQ_COPY)
-        return shard->source->read(shard->source, start + band->byte0, out, band->nbytes, err);
-    const band_reader reader = {
+    return (band_reader){
         .source = shard->source,
-        .start = start,
+        .start = shard->data_start + tensor->offset,
         .size = fq_dtype_size(tensor->dtype),
         .band = band,
         .out = out,
-        .staging = staging,
-        .staging_nbytes = staging_nbytes,
     };
-    return band->step->source_matrix.transposed ? read_turned(&reader, err)
-                                                : read_straight(&reader, err);
+}
+
+fq_status fq_band_read_stored(void *out, const fq_checkpoint *checkpoint, const fq_band *band,
+                              fq_error *err) {
+    const band_reader reader = reader_of(out, checkpoint, band);
+    if (band->step->action == FQ_COPY)
+        return reader.source->read(reader.source, reader.start + band->byte0, out, band->nbytes,
+                                   err);
+    const stored_rows rows = rows_of(band);
+    return read_rows(&reader, &rows, out, rows.n, err);
+}
+
+fq_status fq_band_read(void *out, const fq_checkpoint *checkpoint, const fq_band *band,
+                       void *staging, size_t staging_nbytes, fq_error *err) {
+    if (band->step->action == FQ_COPY || !band->step->source_matrix.transposed)
+        return fq_band_read_stored(out, checkpoint, band, err);
+    band_reader reader = reader_of(out, checkpoint, band);
+    reader.staging = staging;
+    reader.staging_nbytes = staging_nbytes;
+    return read_turned(&reader, err);
 }

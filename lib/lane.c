@@ -3,6 +3,7 @@
 
 #include "band_read.h"
 #include "fp8.h"
+#include "turn.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -67,10 +68,9 @@ void fq_lane_close(fq_lane *lane) {
     memset(lane, 0, sizeof *lane);
 }
 
-// Reads a band, or a piece of it, to lane->in.
+// Reads a band, or a piece of it, to lane->in, as it is stored.
 static fq_status fetch(fq_lane *lane, const fq_band *band, fq_error *err) {
-    const fq_status status =
-        fq_band_read(lane->in, lane->plan->checkpoint, band, lane->out, lane->out_nbytes, err);
+    const fq_status status = fq_band_read_stored(lane->in, lane->plan->checkpoint, band, err);
     fq_progress *progress = lane->options->progress;
     if (!status && progress) {
         const uint64_t nbytes =
@@ -127,30 +127,51 @@ static float element_at(const fq_lane *lane, uint64_t i) {
     }
 }
 
-// Adds what a piece met to the band's counts. The first non-finite element is that of the band.
+// Adds what a piece met to the band's counts. The first piece with a non-finite element has the
+// first of the band, in the order in which they are stored.
 static void add_counts(fq_lane *lane, const fq_band *piece, const fq_quantize_counts *counts) {
     fq_quantize_counts *sum = &lane->counts.quantize;
-    const uint64_t row = counts->nonfinite_row;
-    const uint64_t col = piece->col0 - lane->band.col0 + counts->nonfinite_col;
-    if (counts->nonfinite > 0 && (sum->nonfinite == 0 || row < sum->nonfinite_row ||
-                                  (row == sum->nonfinite_row && col < sum->nonfinite_col))) {
-        sum->nonfinite_row = row;
-        sum->nonfinite_col = col;
-        lane->nonfinite = element_at(lane, row * piece->cols + counts->nonfinite_col);
+    if (counts->nonfinite > 0 && sum->nonfinite == 0) {
+        const bool is_turned = piece->step->source_matrix.transposed;
+        const uint64_t row = counts->nonfinite_row, col = counts->nonfinite_col;
+        lane->nonfinite = element_at(lane, row * (is_turned ? piece->rows : piece->cols) + col);
+        sum->nonfinite_row = is_turned ? col : row;
+        sum->nonfinite_col = piece->col0 - lane->band.col0 + (is_turned ? row : col);
     }
     fq_step_counts_add(&lane->counts, &(fq_step_counts){.quantize = *counts});
 }
 
-// Fills lane->out and lane->scales, and writes the latter.
+// Writes the piece's scales, which lie in lane->scales as the piece does.
+static fq_status write_scales(const fq_lane *lane, const fq_band *piece, fq_sink *sink,
+                              fq_sink_file *file, fq_error *err) {
+    const fq_scale_window window = fq_band_window(piece);
+    const float *grid = lane->scales;
+    if (piece->step->source_matrix.transposed) {
+        const uint64_t grid_rows = fq_ceil_div(piece->rows, window.block.rows);
+        const uint64_t grid_cols = fq_ceil_div(piece->cols, window.block.cols);
+        float *turned = lane->scales + grid_rows * grid_cols; // blocks of 128 × 128 leave the room
+        for (uint64_t i = 0; i < grid_rows; i++) {
+            for (uint64_t j = 0; j < grid_cols; j++)
+                turned[i * grid_cols + j] = lane->scales[j * grid_rows + i];
+        }
+        grid = turned;
+    }
+    return fq_scale_write(file, sink, piece->step->target_scale->offset, lane->plan->scale_format,
+                          &window, grid, lane->in, lane->in_nbytes, err);
+}
+
+// Quantizes a piece as it is stored: the blocks of a transposed matrix are those of the matrix,
+// transposed. Its codes are then in lane->out, or at their place in lane->turned.
 static fq_status quantize_piece(fq_lane *lane, const fq_band *piece, fq_sink *sink,
                                 fq_sink_file *file, fq_error *err) {
     const fq_backend *backend = lane->options->backend;
+    const bool is_turned = piece->step->source_matrix.transposed;
     fq_quantize_counts counts = {0};
     const fq_quantize_job job = {
         .source = lane->in,
         .source_dtype = piece->step->source->dtype,
-        .rows = piece->rows,
-        .cols = piece->cols,
+        .rows = is_turned ? piece->cols : piece->rows,
+        .cols = is_turned ? piece->rows : piece->cols,
         .block = piece->step->block,
         .pow2_scales = fq_scale_format_is_ue8m0(lane->plan->scale_format),
         .amax_floor = lane->plan->amax_floor,
@@ -168,35 +189,25 @@ static fq_status quantize_piece(fq_lane *lane, const fq_band *piece, fq_sink *si
     add_counts(lane, piece, &counts);
     if (!file || lane->counts.quantize.nonfinite > 0)
         return FQ_OK;
-    const fq_scale_window window = fq_band_window(piece);
-    return fq_scale_write(file, sink, piece->step->target_scale->offset, lane->plan->scale_format,
-                          &window, lane->scales, lane->in, lane->in_nbytes, err);
-}
-
-// Puts a piece's codes to their place among those of the band.
-static void gather(const fq_lane *lane, const fq_band *piece) {
-    unsigned char *to = lane->turned + (piece->col0 - lane->band.col0);
-    for (uint64_t r = 0; r < piece->rows; r++)
-        memcpy(to + r * lane->band.cols, lane->out + r * piece->cols, piece->cols);
+    if (is_turned)
+        fq_turn_bytes(lane->turned + (piece->col0 - lane->band.col0), lane->band.cols, lane->out,
+                      job.rows, job.cols);
+    return write_scales(lane, piece, sink, file, err);
 }
 
 static fq_status quantize(fq_lane *lane, fq_sink *sink, fq_sink_file *file, fq_error *err) {
     const fq_band *band = &lane->band;
-    const unsigned char *codes = lane->out;
     for (uint64_t col = 0; col < band->cols;) {
         const fq_band piece = fq_band_piece(band, col, lane->options->band_elements);
         const fq_status status = quantize_piece(lane, &piece, sink, file, err);
         if (status)
             return status;
-        if (piece.cols < band->cols) {
-            gather(lane, &piece);
-            codes = lane->turned;
-        }
         col += piece.cols;
     }
     if (!file || lane->counts.quantize.nonfinite > 0)
         return FQ_OK;
-    return store(lane, codes, sink, file, err);
+    return store(lane, band->step->source_matrix.transposed ? lane->turned : lane->out, sink, file,
+                 err);
 }
 
 // A scale of zero is right over a block of zeros, and loses every other.

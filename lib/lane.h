@@ -13,7 +13,7 @@ typedef struct fq_lane {
     uint32_t index;
     unsigned char *in, *out; // host memory of the device: a band before and after
     size_t in_nbytes, out_nbytes;
-    unsigned char *turned; // the codes of a band of a transposed matrix; NULL if the plan has none
+    uint8_t *turned;       // the codes of a band of a transposed matrix; NULL if the plan has none
     float *scales;         // of a band
     fq_band band;          // the one at work
     fq_step_counts counts; // of that band
