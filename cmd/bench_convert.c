@@ -101,10 +101,8 @@ static fq_status settle(const bench *b, fq_error *err) {
 static fq_status run_fp8q(const bench *b, const flow *f, fq_process_usage *usage, fq_error *err) {
     const fq_common_options *common = &b->options->common;
     char source[PATH_MAX], other[PATH_MAX], threads[16], memory[24];
-    // What is compared is compared by whatever has the checks: see fq_checker_find.
-    const char *device = f->writes ? common->device : FQ_DEVICE_AUTO;
     const char *argv[16] = {fq_process_self, f->command, source,     f->option,
-                            other,           "--quiet",  "--device", device};
+                            other,           "--quiet",  "--device", common->device};
     size_t n = 8;
     if (f->more)
         argv[n++] = f->more;

@@ -1,5 +1,6 @@
 // fp8q verify: an accuracy report, and an exit code.
 #include "activations_option.h"
+#include "device.h"
 #include "formats/document.h"
 #include "kernels/kernels.h"
 #include "lib/clock.h"
@@ -72,8 +73,10 @@ typedef struct verification {
     fq_document page; // of --html
     fq_verify verify;
     const fq_backend *backend;
-    const fq_gemm *gemm; // NULL: no GEMM check
     fq_device *device;
+    const fq_gemm *gemm; // NULL: no GEMM check
+    const fq_backend *gemm_backend;
+    fq_device *gemm_device; // may be device
 } verification;
 
 // Both are opened; what is said of the files beside the reference's shards is of no interest.
@@ -124,46 +127,55 @@ static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
                           &chosen, err);
 }
 
-// The device that was asked for, if it has the checks; "auto" takes the CPU, which has them.
-static fq_status find_backend(verification *v, fq_error *err) {
-    const char *device = v->options->common.device;
-    const bool is_auto = strcmp(device, FQ_DEVICE_AUTO) == 0;
-    fq_device_choice choice;
-    fq_status status = fq_device_choose(&choice, is_auto ? "cpu" : device, NULL, err);
-    v->backend = choice.backend;
-    if (!status && !fq_checker_find(v->backend))
-        status = fq_fail(err, FQ_DEVICE,
-                         "--device %s: verify has no checks for it; use --device cpu", device);
+// Products are computed on the same device, or on the CPU where that has no GEMM.
+static fq_status open_gemm_device(verification *v, const fq_staging *staging, fq_messages *warnings,
+                                  fq_error *err) {
+    const fq_device_needs needs = {.device = "cpu", .staging = staging};
+    if (v->options->no_gemm)
+        return FQ_OK;
+    v->gemm_backend = v->backend;
+    v->gemm_device = v->device;
+    fq_status status = FQ_OK;
+    if (!fq_gemm_find(v->backend))
+        status = fq_device_open(&v->gemm_device, &v->gemm_backend, &needs, warnings, err);
+    v->gemm = fq_gemm_find(v->gemm_backend);
     return status;
 }
 
-static fq_status open_device(verification *v, const fq_staging *staging, fq_error *err) {
-    const fq_device_options options = {.n_lanes = staging->n_lanes,
-                                       .max_elements = staging->band_elements,
-                                       .max_blocks = fq_band_max_blocks(staging->band_elements)};
-    const fq_status status = find_backend(v, err);
-    if (status)
-        return status;
-    v->gemm = v->options->no_gemm ? NULL : fq_gemm_find(v->backend);
-    if (!v->gemm && !v->options->no_gemm)
-        fq_messages_add(&v->verify.notes, "--device %s has no FP8 GEMM: no product is checked",
-                        v->backend->name);
-    return v->backend->open(&v->device, &options, err);
+static fq_status open_devices(verification *v, const fq_staging *staging, fq_messages *warnings,
+                              fq_error *err) {
+    const fq_device_needs needs = {
+        .device = v->options->common.device,
+        .staging = staging,
+        .nbytes = v->options->reference ? fq_verify_nbytes(&v->verify) : 0,
+        .for_checks = true,
+    };
+    const fq_status status = fq_device_open(&v->device, &v->backend, &needs, warnings, err);
+    return status ? status : open_gemm_device(v, staging, warnings, err);
 }
 
-static fq_status check(verification *v, fq_error *err) {
+static void close_devices(const verification *v) {
+    if (v->gemm_device && v->gemm_device != v->device)
+        v->gemm_backend->close(v->gemm_device);
+    if (v->device)
+        v->backend->close(v->device);
+}
+
+static fq_status check(verification *v, fq_messages *warnings, fq_error *err) {
     const fq_staging staging = fq_common_staging(&v->options->common);
     fq_progress progress = {0};
     fq_progress_view *view = NULL;
-    fq_status status = open_device(v, &staging, err);
+    fq_status status = open_devices(v, &staging, warnings, err);
     if (status)
         return status;
     const fq_verify_run_options run = {
         .backend = v->backend,
         .checker = fq_checker_find(v->backend),
-        .gemm = v->gemm,
-        .activations = &v->activations.options,
         .device = v->device,
+        .gemm = v->gemm,
+        .gemm_backend = v->gemm_backend,
+        .gemm_device = v->gemm_device,
+        .activations = &v->activations.options,
         .n_lanes = staging.n_lanes,
         .band_elements = staging.band_elements,
         .progress = &progress,
@@ -186,6 +198,9 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                                     .activations = v->gemm ? &v->activations.options : NULL,
                                     .device = v->backend->name,
                                     .device_description = v->backend->describe(v->device),
+                                    .gemm_device = v->gemm ? v->gemm_backend->name : NULL,
+                                    .gemm_device_description =
+                                        v->gemm ? v->gemm_backend->describe(v->gemm_device) : NULL,
                                     .seconds = seconds,
                                     .warnings = &reply->warnings};
     const fq_printer printer = fq_printer_make(stdout, (fq_color)common->color);
@@ -222,11 +237,10 @@ static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
     if (!status)
         status = plan(&v, &arena, err);
     if (!status)
-        status = check(&v, err);
+        status = check(&v, &reply->warnings, err);
     if (!status)
         status = report(&v, fq_clock_seconds() - start, reply, err);
-    if (v.device)
-        v.backend->close(v.device);
+    close_devices(&v);
     fq_document_close(&v.page);
     fq_verify_free(&v.verify);
     fq_activations_request_close(&v.activations);

@@ -39,6 +39,13 @@ static void put_fact(const fq_page *page, const char *term, const char *text) {
     fputs("</dd></div>\n", page->file);
 }
 
+static void put_device(const fq_page *page, const char *name, const char *description) {
+    fq_html_text(page->file, name);
+    fputs(" (", page->file);
+    fq_html_text(page->file, description);
+    fputs(")", page->file);
+}
+
 static void put_facts(const fq_page *page) {
     const fq_verify *verify = page->verify;
     char date[40] = "";
@@ -51,10 +58,12 @@ static void put_facts(const fq_page *page) {
     put_fact(page, "Original", verify->reference ? verify->reference->path : "none given");
     fputs("<div><dt>Checked</dt><dd>", page->file);
     fprintf(page->file, "%s, in %.2f&nbsp;s on ", date, page->report->seconds);
-    fq_html_text(page->file, page->report->device);
-    fputs(" (", page->file);
-    fq_html_text(page->file, page->report->device_description);
-    fputs(") by fp8q " FQ_VERSION "</dd></div>\n</dl>\n", page->file);
+    put_device(page, page->report->device, page->report->device_description);
+    if (fq_verify_has_gemm_device(page->report)) {
+        fputs(", the products on ", page->file);
+        put_device(page, page->report->gemm_device, page->report->gemm_device_description);
+    }
+    fputs(", by fp8q " FQ_VERSION "</dd></div>\n</dl>\n", page->file);
 }
 
 static void put_lead(const fq_page *page) {

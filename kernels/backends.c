@@ -26,8 +26,9 @@ static double estimate_seconds(const fq_device_work *work, uint32_t n_gpus) {
     // Bytes read and written in a second, as measured in memory, the fastest place for files.
     const double thread_with_cpu = 3e9, thread_with_gpu = 4e9, file = 3.5e9, bus = 75e9;
     const double n_threads = (double)work->n_threads;
-    double rate = least(n_threads, (double)work->n_files) * file;
-    rate = least(rate, n_threads * (n_gpus > 0 ? thread_with_gpu : thread_with_cpu));
+    double rate = n_threads * (n_gpus > 0 ? thread_with_gpu : thread_with_cpu);
+    if (work->n_files > 0)
+        rate = least(rate, least(n_threads, (double)work->n_files) * file);
     if (n_gpus > 0)
         rate = least(rate, n_gpus * bus);
     return (double)work->nbytes / rate + n_gpus * context_seconds();
@@ -151,7 +152,7 @@ fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_d
 }
 
 const fq_checker *fq_checker_find(const fq_backend *backend) {
-    return backend == &fq_cpu_backend ? &fq_cpu_checker : NULL;
+    return backend == &fq_cpu_backend ? &fq_cpu_checker : fq_cuda_checker();
 }
 
 const fq_gemm *fq_gemm_find(const fq_backend *backend) {

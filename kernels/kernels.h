@@ -21,18 +21,17 @@ typedef struct fq_device_choice {
 typedef struct fq_device_work {
     uint64_t nbytes;    // read and written by quantizing and casting back
     uint32_t n_threads; // that would do it on the CPU
-    uint64_t n_files;   // that are written
+    uint64_t n_files;   // that are written; 0: none
 } fq_device_work;
 
 // Chooses by --device: "auto", "cpu", "cuda" (every GPU), "cuda:0,1". "auto" takes what is likely
-// to be done soonest, the CPU, one GPU or several, and does not look for GPUs where that is the CPU;
-// only it looks at work.
-// FQ_DEVICE, saying why and what to use instead, if this build or machine lacks the device;
-// FQ_USAGE for other names, and for a GPU that is named twice.
+// to be done soonest, the CPU, one GPU or several, and does not look for GPUs where that is the
+// CPU; only it looks at work. FQ_DEVICE, saying why and what to use instead, if this build or
+// machine lacks the device; FQ_USAGE for other names, and for a GPU that is named twice.
 fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_device_work *work,
                            fq_error *err);
 
-// The checks of a backend; static. NULL if it has none.
+// The checks of a backend; static.
 const fq_checker *fq_checker_find(const fq_backend *backend);
 
 // The GEMM of a backend; static. NULL if it has none.

@@ -58,6 +58,7 @@ typedef struct fq_device_options {
     uint32_t n_lanes;
     size_t max_elements;  // of the largest matrix a job will bring
     size_t max_blocks;    // of the largest grid of scales a job will bring
+    bool for_checks;      // jobs of the backend's fq_checker will come, too
     const uint32_t *gpus; // [n_gpus] ordinals, each once; for the CUDA backend
     uint32_t n_gpus;
 } fq_device_options;

@@ -2,7 +2,7 @@
 #ifndef FQ_KERNELS_CUDA_BACKEND_H
 #define FQ_KERNELS_CUDA_BACKEND_H
 
-#include "lib/backend.h"
+#include "lib/checker.h"
 
 // The CUDA backend and the number of GPUs: at least one, or FQ_DEVICE with the reason why none can
 // be used. Makes no context. *out is static.
@@ -12,5 +12,8 @@
 // GPU, which takes a good part of a second. Any fault of a GPU is FQ_DEVICE, and may end all
 // further work on it.
 fq_status fq_cuda_find(const fq_backend **out, uint32_t *n_gpus, fq_error *err);
+
+// The checks of that backend, on devices that were opened for them; NULL where none is built.
+const fq_checker *fq_cuda_checker(void);
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef FQ_KERNELS_CUDA_LAUNCH_H
 #define FQ_KERNELS_CUDA_LAUNCH_H
 
-#include "lib/backend.h"
+#include "lib/checker.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +35,22 @@ unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *c
 // Like fq_cuda_quantize.
 unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
                             struct CUstream_st *stream);
+
+// Like fq_finding: first is ~(row × cols + col), 0 where n is 0.
+typedef struct fq_cuda_finding {
+    uint64_t n, first;
+} fq_cuda_finding;
+
+// Like fq_compare_counts.
+typedef struct fq_cuda_compare_counts {
+    uint64_t saturated;
+    uint64_t flushed_to_zero;
+    fq_cuda_finding nan_codes, codes_differ, out_of_bound, nonfinite;
+} fq_cuda_compare_counts;
+
+// Like fq_cuda_quantize. All is read once, whatever the blocks.
+unsigned fq_cuda_compare(const fq_compare_job *job, fq_cuda_compare_counts *counts,
+                         struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

@@ -6,3 +6,5 @@ fq_status fq_cuda_find(const fq_backend **out, uint32_t *n_gpus, fq_error *err) 
     *n_gpus = 0;
     return fq_fail(err, FQ_DEVICE, "this build has no CUDA backend");
 }
+
+const fq_checker *fq_cuda_checker(void) { return NULL; }

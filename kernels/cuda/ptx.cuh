@@ -31,6 +31,13 @@ static __device__ __forceinline__ uint32_t ptx_min_f16x2(uint32_t a, uint32_t b)
     return out;
 }
 
+// The greater value; NaN if one is NaN.
+static __device__ __forceinline__ float ptx_max_nan_f32(float a, float b) {
+    float out;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    return out;
+}
+
 // The value of an F16, widened: exact.
 static __device__ __forceinline__ float ptx_f32_of_f16(uint16_t half) {
     float out;

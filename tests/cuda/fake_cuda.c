@@ -21,7 +21,7 @@ typedef struct thing {
     int gpu;
 } thing;
 
-typedef enum verb { COPY, SET, QUANTIZE, DEQUANTIZE } verb;
+typedef enum verb { COPY, SET, QUANTIZE, DEQUANTIZE, COMPARE } verb;
 
 typedef struct operation {
     verb verb;
@@ -31,6 +31,7 @@ typedef struct operation {
     int value;
     fq_quantize_job quantize;
     fq_dequantize_job dequantize;
+    fq_compare_job compare;
     void *counts;
 } operation;
 
@@ -333,6 +334,33 @@ static void run_dequantize(const operation *o) {
     *out = found;
 }
 
+static fq_cuda_finding number_of(const fq_finding *found, uint64_t cols) {
+    if (found->n == 0)
+        return (fq_cuda_finding){0};
+    return (fq_cuda_finding){.n = found->n, .first = ~(found->first.row * cols + found->first.col)};
+}
+
+static void run_compare(const operation *o) {
+    static const fq_cuda_compare_counts zero = {0};
+    static fq_cpu_steps steps[FQ_CPU_N_STEPS];
+    fq_compare_job job = o->compare;
+    fq_cuda_compare_counts *out = o->counts;
+    fq_compare_counts found;
+    if (memcmp(out, &zero, sizeof zero) != 0)
+        complain("counts that are not zeroed", cudaErrorInvalidValue);
+    job.counts = &found;
+    fq_cpu_steps_fill(steps);
+    fq_cpu_compare_job(&fq_cpu_plain, steps, &job);
+    *out = (fq_cuda_compare_counts){
+        .saturated = found.saturated,
+        .flushed_to_zero = found.flushed_to_zero,
+        .nan_codes = number_of(&found.nan_codes, job.cols),
+        .codes_differ = number_of(&found.codes_differ, job.cols),
+        .out_of_bound = number_of(&found.out_of_bound, job.cols),
+        .nonfinite = number_of(&found.nonfinite, job.cols),
+    };
+}
+
 static void run_operation(const operation *o) {
     switch (o->verb) {
     case COPY:
@@ -346,6 +374,9 @@ static void run_operation(const operation *o) {
         break;
     case DEQUANTIZE:
         run_dequantize(o);
+        break;
+    case COMPARE:
+        run_compare(o);
     }
 }
 
@@ -423,4 +454,13 @@ unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *
     const operation o = {.verb = DEQUANTIZE, .dequantize = *job, .counts = counts};
     const cudaError_t code = enter();
     return leave(code ? code : launch(stream, &o, job->target, job->codes, job->scales));
+}
+
+unsigned fq_cuda_compare(const fq_compare_job *job, fq_cuda_compare_counts *counts,
+                         struct CUstream_st *stream) {
+    const operation o = {.verb = COMPARE, .compare = *job, .counts = counts};
+    cudaError_t code = enter();
+    if (!code && !is_on_gpu(job->blocks, 1, stream->gpu))
+        code = complain("a kernel on memory of the host", cudaErrorIllegalAddress);
+    return leave(code ? code : launch(stream, &o, job->source, job->codes, job->scales));
 }

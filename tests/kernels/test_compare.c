@@ -208,7 +208,7 @@ static void test_honest(trial *t, uint64_t *state) {
 int main(int argc, char **argv) {
     const uint32_t n_random = argc > 1 ? (uint32_t)atoi(argv[1]) : 300;
     const fq_device_options options = {
-        .n_lanes = 1, .max_elements = MAX_ELEMENTS, .max_blocks = MAX_BLOCKS};
+        .n_lanes = 1, .max_elements = MAX_ELEMENTS, .max_blocks = MAX_BLOCKS, .for_checks = true};
     uint64_t state = 11;
     trial t = {
         .expected = allocate(MAX_BLOCKS * sizeof *t.expected),

@@ -100,8 +100,8 @@ static fq_status verify(fq_verify *out, const memory_checkpoint *quantized,
     const fq_verify_options options = {.limits = {.weight_rel_l2 = -1.0}};
     const fq_device_options device_options = {.n_lanes = with->n_lanes,
                                               .max_elements = with->band_elements,
-                                              .max_blocks =
-                                                  fq_band_max_blocks(with->band_elements)};
+                                              .max_blocks = fq_band_max_blocks(with->band_elements),
+                                              .for_checks = true};
     fq_verify_run_options run = {
         .backend = &fq_cpu_backend,
         .checker = &fq_cpu_checker,
