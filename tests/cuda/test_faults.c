@@ -4,7 +4,7 @@
 #include "fake_cuda.h"
 #include "kernels/cuda/backend.h"
 #include "tests/check.h"
-#include "tests/kernels/reference.h"
+#include "tests/kernels/reference_compare.h"
 
 #include <stdlib.h>
 
@@ -17,13 +17,17 @@ typedef struct buffers {
     float scales[N_BLOCKS];
     fq_quantize_counts quantized;
     fq_dequantize_counts dequantized;
+    fq_block_errors errors[N_BLOCKS];
+    fq_compare_counts compared;
 } buffers;
 
 static uint16_t source[N], expected_target[N];
-static uint8_t expected_codes[N];
+static uint8_t expected_codes[N], spoilt_codes[N];
 static float expected_scales[N_BLOCKS];
 static fq_quantize_counts expected_quantized;
 static fq_dequantize_counts expected_dequantized;
+static fq_block_errors expected_errors[N_BLOCKS];
+static fq_compare_counts expected_compared;
 
 static const fq_block block = {128, 128};
 
@@ -51,6 +55,20 @@ static fq_dequantize_job dequantize_job(uint16_t *target, fq_dequantize_counts *
                                .counts = counts};
 }
 
+static fq_compare_job compare_job(const uint16_t *weights, fq_block_errors *errors,
+                                  fq_compare_counts *counts) {
+    return (fq_compare_job){.codes = spoilt_codes,
+                            .source = weights,
+                            .source_dtype = FQ_BF16,
+                            .rows = ROWS,
+                            .cols = COLS,
+                            .block = block,
+                            .scales = expected_scales,
+                            .slack = 0x1p-9f,
+                            .blocks = errors,
+                            .counts = counts};
+}
+
 static void make_expectations(void) {
     // Some become zero, so that there are counts that the next job must not find.
     for (uint32_t i = 0; i < N; i++)
@@ -60,6 +78,11 @@ static void make_expectations(void) {
     reference_quantize(&quantize);
     const fq_dequantize_job dequantize = dequantize_job(expected_target, &expected_dequantized);
     reference_dequantize(&dequantize);
+    memcpy(spoilt_codes, expected_codes, N);
+    spoilt_codes[3 * COLS + 7] = 0x7F;
+    spoilt_codes[129 * COLS + 199] ^= 0x81;
+    const fq_compare_job compare = compare_job(source, expected_errors, &expected_compared);
+    reference_compare(&compare);
 }
 
 // A status is success, or a line that says on which GPU what failed and what to do.
@@ -109,6 +132,18 @@ static bool dequantize_once(const fq_backend *cuda, fq_device *device, uint32_t 
     return started && waited;
 }
 
+static bool compare_once(const fq_backend *cuda, fq_device *device, uint32_t lane, buffers *b) {
+    const fq_compare_job job = compare_job(b->source, b->errors, &b->compared);
+    fq_error err = {0};
+    const bool started = is_clean(fq_cuda_checker()->compare(device, lane, &job, &err), &err);
+    const bool waited = wait_twice(cuda, device, lane, b);
+    if (started && waited) {
+        CHECK(memcmp(b->errors, expected_errors, sizeof expected_errors) == 0);
+        CHECK(memcmp(&b->compared, &expected_compared, sizeof expected_compared) == 0);
+    }
+    return started && waited;
+}
+
 // What became of one use of the backend.
 typedef struct outcome {
     bool opened;
@@ -142,6 +177,7 @@ static void use_device(outcome *out, const fq_backend *cuda, fq_device *device) 
         for (uint32_t i = 0; i < 2 * N_LANES; i++) {
             out->n_failed += !quantize_once(cuda, device, i % N_LANES, &b);
             out->n_failed += !dequantize_once(cuda, device, i % N_LANES, &b);
+            out->n_failed += !compare_once(cuda, device, i % N_LANES, &b);
         }
         use_two_lanes(out, cuda, device, &b);
     }
@@ -157,6 +193,7 @@ static outcome use_backend(const fake_settings *settings) {
     const fq_device_options options = {.n_lanes = N_LANES,
                                        .max_elements = N,
                                        .max_blocks = N_BLOCKS,
+                                       .for_checks = true,
                                        .gpus = gpus,
                                        .n_gpus = N_GPUS};
     const fq_backend *cuda = NULL;
@@ -184,8 +221,8 @@ static void test_without_failures(void) {
     CHECK_U64(out.n_failed, 0);
     CHECK_U64(fake_n_alive(), 0);
     // Lanes 0 and 2 are on GPU 1, which comes first in the options; lane 1 is on GPU 0.
-    CHECK_U64(fake_n_kernels(1), 10);
-    CHECK_U64(fake_n_kernels(0), 4);
+    CHECK_U64(fake_n_kernels(1), 14);
+    CHECK_U64(fake_n_kernels(0), 6);
 }
 
 // One call fails: nothing else does. A resource that could not be given back is the only one left.

@@ -55,14 +55,16 @@ check() {
 run_tests() {
     local test
     title 'tests'
-    for test in all_values exhaustive golden lanes scales shapes; do
+    for test in all_values compare exhaustive golden lanes scales shapes; do
         check "kernels-$test" sh -c "cd '$root/tests' &&
             FP8Q_TEST_DEVICE=cuda exec '$build/tests/kernels/test_$test'"
     done
     for test in "$build"/tests/gpu/test_*; do
         [ -x "$test" ] && check "gpu-$(basename "$test" | cut -d_ -f2-)" "$test"
     done
-    check gpu-convert tests/gpu/convert.sh "$fp8q" "$build/tests/cli"
+    for test in convert verify; do
+        check gpu-$test tests/gpu/$test.sh "$fp8q" "$build/tests/cli"
+    done
 }
 
 # sanitize NAME TOOL COMMAND...
@@ -82,6 +84,7 @@ run_sanitizer() {
     }
     for tool in memcheck racecheck synccheck initcheck; do
         sanitize shapes $tool "$build/tests/kernels/test_shapes" 10
+        sanitize compare $tool "$build/tests/kernels/test_compare" 10
     done
     sanitize lanes memcheck --leak-check full "$build/tests/kernels/test_lanes" 1
     sanitize golden memcheck "$build/tests/kernels/test_golden"

@@ -181,6 +181,27 @@ static void test_shape(trial *t, uint64_t rows, uint64_t cols, fq_block block, u
     }
 }
 
+// Quotients at the middle between two codes and next to it, under any scales, and the codes on both
+// sides: what is not divided exactly takes the one for the other.
+static void test_ties(trial *t, uint64_t *state) {
+    const fq_compare_job job = {
+        .source_dtype = FQ_F32, .rows = 128, .cols = 500, .block = {1, 100}, .slack = 0x1p-9f};
+    for (size_t j = 0; j < 128 * 5; j++) {
+        const uint32_t exponent = 27 + any(state, 200); // 2^-100 to 2^99
+        t->scales[j] = fq_f32_of_bits(exponent << 23 | any(state, 1u << 23));
+    }
+    for (size_t i = 0; i < 128 * 500; i++) {
+        const float scale = t->scales[i / 100];
+        const uint8_t low = (uint8_t)any(state, FQ_E4M3_MAX_CODE);
+        const float tie = 0.5f * (fq_f32_of_e4m3(low) + fq_f32_of_e4m3((uint8_t)(low + 1)));
+        const uint32_t product = fq_bits_of_f32(tie * scale) + any(state, 5) - 2;
+        const uint32_t sign = any(state, 2);
+        ((float *)t->source)[i] = fq_f32_of_bits(sign << 31 | product);
+        t->codes[i] = (uint8_t)(sign << 7 | (low + any(state, 2)));
+    }
+    compare(t, job);
+}
+
 // What quantizing makes is what is expected: no code differs, none is out of bound.
 static void test_honest(trial *t, uint64_t *state) {
     const fq_compare_job job = {
@@ -219,6 +240,8 @@ int main(int argc, char **argv) {
     };
     subjects_open(&t.subjects, &options);
     test_honest(&t, &state);
+    for (uint32_t i = 0; i < 1 + n_random / 10; i++)
+        test_ties(&t, &state);
     for (uint64_t cols = 1; cols <= 130; cols++)
         test_shape(&t, 3, cols, blocks[cols % N_BLOCKS], &state);
     for (uint32_t i = 0; i < n_random; i++) {
