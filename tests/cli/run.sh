@@ -29,7 +29,7 @@ fp8q_json() {
     echo "\$ fp8q $* --json"
     "$program" "$@" --json 2>"$scratch/err" >"$scratch/out"
     code=$?
-    flatjson <"$scratch/out" | grep -Ev '^(summary\.)?(seconds|gb_per_s|device_name) '
+    flatjson <"$scratch/out" | grep -Ev '^(summary\.)?(seconds|gb_per_s|(gemm_)?device_name) '
     sed 's/^/! /' "$scratch/err"
     [ $code -eq 0 ] || echo "[exit $code]"
     return $code
