@@ -98,70 +98,97 @@ static __device__ __forceinline__ sums sum_of_threads(sums s) {
 
 // ---- Pieces of rows
 
-// Where a thread's piece is in the matrix: element, element + 16, and so on.
-struct place {
-    uint64_t element;
-    int n; // elements that lie inside of the block
-};
-
 template <fq_dtype DTYPE>
-static __device__ __forceinline__ uint32_t load_bits(const matrix &m, uint64_t element) {
+static __device__ __forceinline__ uint32_t load_bits(const void *weights, uint64_t i) {
     if (DTYPE == FQ_F32)
-        return __ldg(static_cast<const uint32_t *>(m.source) + element);
-    return __ldg(static_cast<const uint16_t *>(m.source) + element);
+        return __ldg(static_cast<const uint32_t *>(weights) + i);
+    return __ldg(static_cast<const uint16_t *>(weights) + i);
 }
 
-// The bits of a piece. What lies outside of the block is 0, which changes nothing.
-struct piece {
-    uint32_t weights[PIECE];
-    uint32_t codes[PIECE];
-
-    // Codes k to k + 3, the first in the lowest byte.
-    __device__ __forceinline__ uint32_t word(int k) const {
-        return codes[k] | codes[k + 1] << 8 | codes[k + 2] << 16 | codes[k + 3] << 24;
-    }
+// A thread's part of a row: every 16th element. Neighbours in a warp have neighbours in the row.
+struct place {
+    const char *weights;
+    const uint8_t *codes;
+    uint32_t n; // elements that lie inside of the block
 };
 
-template <fq_dtype DTYPE>
-static __device__ __forceinline__ piece load_piece(const matrix &m, const place &at) {
-    piece p;
+// Their bits. What lies outside is 0, which changes nothing.
+struct piece {
+    uint32_t weights[PIECE], codes[PIECE];
+};
+
+template <fq_dtype DTYPE> static __device__ __forceinline__ piece load_piece(const place &at) {
+    piece p = {};
+    if (at.n == PIECE) {
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+            p.weights[k] = load_bits<DTYPE>(at.weights, k * LANES);
+            p.codes[k] = __ldg(at.codes + k * LANES);
+        }
+        return p;
+    }
 #pragma unroll
     for (int k = 0; k < PIECE; k++) {
-        const uint64_t element = at.element + k * LANES;
-        p.weights[k] = k < at.n ? load_bits<DTYPE>(m, element) : 0;
-        p.codes[k] = k < at.n ? __ldg(m.codes + element) : 0;
+        if (k < at.n) {
+            p.weights[k] = load_bits<DTYPE>(at.weights, k * LANES);
+            p.codes[k] = __ldg(at.codes + k * LANES);
+        }
     }
     return p;
 }
 
-// The pieces of a thread in its block, from left to right, then from row to row.
-struct walk {
-    uint64_t n_left;               // pieces, the one at hand included
-    uint64_t element, n_in_row, i; // the first element in the row; pieces of a row; the one at hand
-    int64_t cols;                  // from the thread's first on
+// Their values, and their codes in words, the first in the lowest byte.
+struct elements {
+    float weights[PIECE];
+    uint32_t codes[PIECE / 4];
+};
+
+template <fq_dtype DTYPE> static __device__ __forceinline__ elements elements_of(const piece &p) {
+    elements e;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++)
+        e.weights[k] = value_of_bits<DTYPE>(p.weights[k]);
+#pragma unroll
+    for (int k = 0; k < PIECE; k += 4)
+        e.codes[k / 4] = __byte_perm(__byte_perm(p.codes[k], p.codes[k + 1], 0x0040),
+                                     __byte_perm(p.codes[k + 2], p.codes[k + 3], 0x0040), 0x5410);
+    return e;
+}
+
+// A thread's places in a block, from left to right and from row to row.
+template <fq_dtype DTYPE> struct walk {
+    place at;
+    uint64_t n_rows;            // still to come, this one included
+    uint32_t n_in_row, n_right; // places of a row; from here on
+    uint32_t n_last;            // elements of a row's last place
+    uint64_t to_next_row;       // elements from a row's last place to the first of the next
 
     __device__ __forceinline__ walk(const matrix &m, uint64_t b, uint32_t lane) {
         const uint64_t row = b / m.n_cols * m.block.rows, col = b % m.n_cols * m.block.cols;
-        const uint64_t block_cols = min(m.block.cols, m.cols - col);
-        n_in_row = (block_cols + PIECE_COLS - 1) / PIECE_COLS;
-        n_left = min(m.block.rows, m.rows - row) * n_in_row;
-        element = row * m.cols + col + lane;
-        i = 0;
-        cols = (int64_t)block_cols - lane;
+        const uint64_t cols = min(m.block.cols, m.cols - col);
+        n_rows = min(m.block.rows, m.rows - row);
+        n_in_row = n_right = (uint32_t)((cols + PIECE_COLS - 1) / PIECE_COLS);
+        const uint32_t last = (uint32_t)(cols - (uint64_t)(n_in_row - 1) * PIECE_COLS);
+        n_last = (last + LANES - 1 - lane) / LANES;
+        to_next_row = m.cols - (uint64_t)(n_in_row - 1) * PIECE_COLS;
+        const uint64_t element = row * m.cols + col + lane;
+        at.weights = static_cast<const char *>(m.source) + element * tile<DTYPE>::ELEMENT_NBYTES;
+        at.codes = m.codes + element;
+        at.n = n_in_row > 1 ? PIECE : n_last;
     }
 
-    __device__ __forceinline__ place at() const {
-        const int64_t left = cols - (int64_t)(i * PIECE_COLS);
-        const int64_t n = left <= 0 ? 0 : (left + LANES - 1) / LANES;
-        return {element + i * PIECE_COLS, (int)min(n, (int64_t)PIECE)};
-    }
-
-    __device__ __forceinline__ void next(const matrix &m) {
-        n_left--;
-        if (++i == n_in_row) {
-            i = 0;
-            element += m.cols;
+    // False where there are no more.
+    __device__ __forceinline__ bool next() {
+        uint64_t step = PIECE_COLS;
+        if (--n_right == 0) {
+            step = to_next_row;
+            n_right = n_in_row;
+            n_rows--;
         }
+        at.weights += step * tile<DTYPE>::ELEMENT_NBYTES;
+        at.codes += step;
+        at.n = n_right > 1 ? PIECE : n_last;
+        return n_rows > 0;
     }
 };
 
@@ -181,7 +208,7 @@ static __device__ float bound_of(float magnitude, float scale, float slack) {
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ void compare_element(sums &s, tally &t, const matrix &m,
                                                        uint64_t element, float scale) {
-    const uint32_t bits = load_bits<DTYPE>(m, element), code = __ldg(m.codes + element);
+    const uint32_t bits = load_bits<DTYPE>(m.source, element), code = __ldg(m.codes + element);
     if (is_nonfinite<DTYPE>(bits)) {
         t.nonfinite.add(element);
         return;
@@ -206,11 +233,11 @@ static __device__ __forceinline__ void compare_element(sums &s, tally &t, const 
 }
 
 template <fq_dtype DTYPE>
-static __device__ __noinline__ sums compare_elements(sums s, tally &t, const matrix &m, place at,
-                                                     float scale) {
+static __device__ __noinline__ sums compare_elements(sums s, tally &t, const matrix &m,
+                                                     uint64_t element, uint32_t n, float scale) {
 #pragma unroll 1
-    for (int k = 0; k < at.n; k++)
-        compare_element<DTYPE>(s, t, m, at.element + k * LANES, scale);
+    for (uint32_t k = 0; k < n; k++)
+        compare_element<DTYPE>(s, t, m, element + k * LANES, scale);
     return s;
 }
 
@@ -237,58 +264,61 @@ struct divisor {
     }
 };
 
-template <fq_dtype DTYPE>
-static __device__ __forceinline__ sums compare_piece(sums s, tally &t, const matrix &m,
-                                                     const divisor &by, const piece &p,
-                                                     const place &at) {
-    float weights[PIECE], amax = 0.0f;
-    uint32_t words[PIECE / 4], differences = 0, nonzero = ~0u;
-#pragma unroll
-    for (int k = 0; k < PIECE; k++) {
-        weights[k] = value_of_bits<DTYPE>(p.weights[k]);
-        amax = ptx_max_nan_f32(amax, fabsf(weights[k]));
-    }
-#pragma unroll
-    for (int i = 0; i < PIECE / 4; i++) {
-        const float *w = weights + 4 * i;
-        words[i] = p.word(4 * i);
-        differences |= words[i] ^ e4m3x4_of_f32(by.quotient(w[0]), by.quotient(w[1]),
-                                                by.quotient(w[2]), by.quotient(w[3]));
-        nonzero &= nonzero_bytes(words[i]);
-    }
-    if (!(amax <= by.limit) || differences != 0)
-        return compare_elements<DTYPE>(s, t, m, at, by.scale);
-    if (nonzero != 0x80808080u) {
-        uint32_t n = 0;
-#pragma unroll
-        for (int k = 0; k < PIECE; k++)
-            n += weights[k] != 0.0f && (p.codes[k] & 0x7Fu) == 0;
-        t.flushed_to_zero += n;
-    }
-    s.amax = fmaxf(s.amax, amax);
+// Elements that are not zero, while their code is.
+static __device__ __forceinline__ uint32_t count_flushed(const elements &e) {
+    uint32_t n = 0;
 #pragma unroll
     for (int k = 0; k < PIECE; k++)
-        s.add(weights[k],
-              __fsub_rn(__fmul_rn(f32_of_e4m3(words[k / 4], k % 4), by.scale), weights[k]));
+        n += e.weights[k] != 0.0f && (e.codes[k / 4] >> (8 * (k % 4)) & 0x7Fu) == 0;
+    return n;
+}
+
+template <fq_dtype DTYPE>
+static __device__ __forceinline__ sums compare_piece(sums s, tally &t, const matrix &m,
+                                                     const divisor &by, const elements &e,
+                                                     const place &at) {
+    float amax = 0.0f;
+    uint32_t differences = 0, nonzero = ~0u;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++)
+        amax = ptx_max_nan_f32(amax, fabsf(e.weights[k]));
+#pragma unroll
+    for (int k = 0; k < PIECE; k += 4) {
+        const float *w = e.weights + k;
+        differences |= e.codes[k / 4] ^ e4m3x4_of_f32(by.quotient(w[0]), by.quotient(w[1]),
+                                                      by.quotient(w[2]), by.quotient(w[3]));
+        nonzero &= nonzero_bytes(e.codes[k / 4]);
+    }
+    if (!(amax <= by.limit) || differences != 0)
+        return compare_elements<DTYPE>(s, t, m, (uint64_t)(at.codes - m.codes), at.n, by.scale);
+    if (nonzero != 0x80808080u)
+        t.flushed_to_zero += count_flushed(e);
+    s.amax = fmaxf(s.amax, amax);
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) {
+        const float stored = __fmul_rn(f32_of_e4m3(e.codes[k / 4], k % 4), by.scale);
+        s.add(e.weights[k], __fsub_rn(stored, e.weights[k]));
+    }
     return s;
 }
 
-// The next piece is under way while one is looked at.
+// The next piece is on its way while one is looked at.
 template <fq_dtype DTYPE>
 static __device__ __forceinline__ sums compare_block(tally &t, const matrix &m, uint64_t b,
                                                      uint32_t lane) {
     const divisor by(__ldg(m.scales + b));
+    walk<DTYPE> w(m, b, lane);
+    piece p = load_piece<DTYPE>(w.at);
     sums s = {};
-    walk w(m, b, lane);
-    piece p = load_piece<DTYPE>(m, w.at());
-    while (w.n_left > 1) {
-        const place at = w.at();
-        w.next(m);
-        const piece ahead = load_piece<DTYPE>(m, w.at());
-        s = compare_piece<DTYPE>(s, t, m, by, p, at);
-        p = ahead;
+    for (bool more = true; more;) {
+        const elements e = elements_of<DTYPE>(p);
+        const place at = w.at;
+        more = w.next();
+        if (more)
+            p = load_piece<DTYPE>(w.at);
+        s = compare_piece<DTYPE>(s, t, m, by, e, at);
     }
-    return compare_piece<DTYPE>(s, t, m, by, p, w.at());
+    return s;
 }
 
 template <fq_dtype DTYPE>
