@@ -3,6 +3,8 @@
 
 #include "kernels/cuda/device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <assert.h>
 #include <string.h>
 

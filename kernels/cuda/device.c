@@ -3,6 +3,8 @@
 
 #include "kernels/host_memory.h"
 
+#include <cuda_runtime_api.h>
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,6 @@
 #include "kernels/cuda/launch.h"
 #include "lib/checker.h"
 
-#include <cuda_runtime_api.h>
-
 #include <pthread.h>
 
 enum { FQ_CUDA_SIDE_COUNTS = 128 }; // bytes of the counts, before the scales
@@ -19,8 +17,8 @@ typedef struct fq_cuda_lane fq_cuda_lane;
 
 struct fq_cuda_lane {
     uint32_t gpu; // its ordinal
-    cudaStream_t stream;
-    cudaEvent_t done;              // to wait for: the processor is left to others meanwhile
+    struct CUstream_st *stream;
+    struct CUevent_st *done;       // to wait for: the processor is left to others meanwhile
     void *floats;                  // GPU memory: BF16, F16 or F32
     uint8_t *codes;                // GPU memory
     unsigned char *side;           // GPU memory: counts, then scales
