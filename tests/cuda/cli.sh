@@ -44,6 +44,10 @@ for device in cuda cuda:0 cuda:1 cuda:1,0; do
     same cpu16 $device.16
 done
 expect 0 '(2 x Fake GPU)' "$fake" convert m -o named --device cuda
+verify=(verify cpu8 --reference m)
+expect 0 'device: cuda (2 x Fake GPU), of products: cpu (' "$fake" "${verify[@]}" --device cuda
+expect 0 'device: cuda (Fake GPU)' "$fake" "${verify[@]}" --device cuda:1 --no-gemm
+expect 5 'there is no GPU 2' "$fake" "${verify[@]}" --device cuda:2
 expect 5 'there is no GPU 2, for this machine has 2' "$fake" convert m -o never --device cuda:0,2
 expect 2 'GPU 1 is named twice' "$fake" convert m -o never --device cuda:1,1
 
@@ -51,8 +55,12 @@ expect 2 'GPU 1 is named twice' "$fake" convert m -o never --device cuda:1,1
 export FP8Q_CUDA_CONTEXT_SECONDS=-1
 expect 0 '(2 x Fake GPU)' "$fake" convert m -o auto8
 same cpu8 auto8
+expect 0 'device: cuda (Fake GPU)' "$fake" "${verify[@]}"
 export FAKE_CUDA_FAIL_AT=4
 expect 5 'out of memory; use less --memory' "$fake" convert m -o never --device cuda
+expect 5 'out of memory; use less --memory' "$fake" "${verify[@]}" --device cuda
+expect 0 'the CPU computes instead' "$fake" "${verify[@]}"
+expect 0 'device: cpu (' "$fake" "${verify[@]}"
 expect 0 'the CPU computes instead' "$fake" convert m -o auto8 --force
 expect 0 'on cpu' "$fake" convert m -o auto8 --force
 same cpu8 auto8
