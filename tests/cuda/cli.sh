@@ -55,7 +55,7 @@ expect 2 'GPU 1 is named twice' "$fake" convert m -o never --device cuda:1,1
 export FP8Q_CUDA_CONTEXT_SECONDS=-1
 expect 0 '(2 x Fake GPU)' "$fake" convert m -o auto8
 same cpu8 auto8
-expect 0 'device: cuda (Fake GPU)' "$fake" "${verify[@]}"
+expect 0 'device: cuda (2 x Fake GPU)' "$fake" "${verify[@]}"
 export FAKE_CUDA_FAIL_AT=4
 expect 5 'out of memory; use less --memory' "$fake" convert m -o never --device cuda
 expect 5 'out of memory; use less --memory' "$fake" "${verify[@]}" --device cuda
