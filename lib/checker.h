@@ -62,8 +62,8 @@ typedef struct fq_compare_job {
     fq_compare_counts *counts; // out: overwritten; rows and columns count from this matrix's start
 } fq_compare_job;
 
-// The checks of one backend, on devices that it opened for them. Every entry is there; every implementation
-// gives the same bits for the same job, whatever the lane.
+// The checks of one backend, on devices that it opened for them. Every entry is there; every
+// implementation gives the same bits for the same job, whatever the lane.
 typedef struct fq_checker {
     // Starts a job in a lane, as fq_backend's quantize does: it ends with the backend's wait(lane).
     fq_status (*compare)(fq_device *device, uint32_t lane, const fq_compare_job *job,
