@@ -17,7 +17,6 @@ set(FP8Q_CUDA ON)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90 100-real 120-real)
 endif()
-option(FP8Q_CUDA_GEMM "Build the FP8 GEMM for NVIDIA GPUs, which no command uses yet" OFF)
 # Of the architectures, the ones with FP8 tensor cores.
 set(FP8Q_CUDA_FP8_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES})
 list(FILTER FP8Q_CUDA_FP8_ARCHITECTURES EXCLUDE REGEX "^(5|6|7|80|86|87)")

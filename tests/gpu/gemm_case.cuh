@@ -45,6 +45,11 @@ struct guarded {
         return memory + GUARD + shift;
     }
 
+    void release() {
+        CUDA_CHECK(cudaFree(memory));
+        *this = {};
+    }
+
     bool intact() const {
         static uint8_t host[2 * GUARD + 256];
         const size_t n_before = GUARD + shift;
@@ -99,6 +104,16 @@ static __global__ void repeat_words(uint32_t *words, uint64_t n_rows, uint64_t r
     }
 }
 
+static __global__ void count_different(const uint8_t *a, const uint8_t *b, uint64_t nbytes,
+                                       unsigned long long *n_different) {
+    unsigned long long n = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < nbytes;
+         i += (uint64_t)gridDim.x * blockDim.x)
+        n += a[i] != b[i];
+    if (n > 0)
+        atomicAdd(n_different, n);
+}
+
 static __device__ inline double value_of(uint8_t code) {
     return (double)__half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
 }
@@ -141,6 +156,7 @@ struct verdict {
     unsigned long long first; // the least index of one
     double worst;             // greatest (|d - y| - u·|y|) / Σ |â · ŵ|
     double error, norm;       // Σ (d - y)², Σ y²
+    double norm_d;            // Σ d²
     unsigned long long n;     // elements that were compared
 };
 
@@ -159,7 +175,7 @@ static __device__ inline void atomic_max(double *to, double value) {
 static __global__ void compare(const fq_cuda_gemm g, const double *y, const double *magnitude,
                                double c, verdict *v) {
     const double u = g.d_is_f32 ? 0x1p-24 : 0x1p-8;
-    double error = 0, norm = 0, worst = 0;
+    double error = 0, norm = 0, norm_d = 0, worst = 0;
     unsigned long long n_compared = 0;
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < g.m * g.d_stride;
          i += (uint64_t)gridDim.x * blockDim.x) {
@@ -173,7 +189,7 @@ static __global__ void compare(const fq_cuda_gemm g, const double *y, const doub
             const double exact = y[m * g.n + n], distance = fabs(d - exact);
             const double rest = distance - u * fabs(exact);
             good = rest <= c * magnitude[m * g.n + n];
-            error += distance * distance, norm += exact * exact, n_compared++;
+            error += distance * distance, norm += exact * exact, norm_d += d * d, n_compared++;
             if (rest > 0)
                 worst = fmax(worst, rest / magnitude[m * g.n + n]);
         }
@@ -184,6 +200,7 @@ static __global__ void compare(const fq_cuda_gemm g, const double *y, const doub
     }
     atomicAdd(&v->error, error);
     atomicAdd(&v->norm, norm);
+    atomicAdd(&v->norm_d, norm_d);
     atomicAdd(&v->n, n_compared);
     atomic_max(&v->worst, worst);
 }

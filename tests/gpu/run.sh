@@ -86,6 +86,10 @@ run_sanitizer() {
         sanitize shapes $tool "$build/tests/kernels/test_shapes" 10
         sanitize compare $tool "$build/tests/kernels/test_compare" 10
     done
+    # A few small cases of every rung and every instance.
+    for tool in memcheck racecheck synccheck; do
+        sanitize gemm $tool "$build/tests/gpu/test_gpu_gemm" all 1 2 200
+    done
     sanitize lanes memcheck --leak-check full "$build/tests/kernels/test_lanes" 1
     sanitize golden memcheck "$build/tests/kernels/test_golden"
 }
