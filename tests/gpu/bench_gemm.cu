@@ -139,7 +139,7 @@ double measure_error(const fq_cuda_gemm &set) {
     fq_cuda_gemm g = set;
     g.m = std::min(g.m, CHECKED_ROWS);
     double *y = nullptr, *magnitude = nullptr;
-    verdict host = {0, ~0ull, 0, 0, 0, 0, 0}, *v = nullptr;
+    verdict host = {0, ~0ull}, *v = nullptr;
     CUDA_CHECK(cudaMalloc(&y, g.m * g.n * 8));
     CUDA_CHECK(cudaMalloc(&magnitude, g.m * g.n * 8));
     CUDA_CHECK(cudaMalloc(&v, sizeof *v));

@@ -157,6 +157,7 @@ struct verdict {
     double worst;             // greatest (|d - y| - u·|y|) / Σ |â · ŵ|
     double error, norm;       // Σ (d - y)², Σ y²
     double norm_d;            // Σ d²
+    double rounding;          // Σ (y rounded to D's dtype − y)²
     unsigned long long n;     // elements that were compared
 };
 
@@ -175,7 +176,7 @@ static __device__ inline void atomic_max(double *to, double value) {
 static __global__ void compare(const fq_cuda_gemm g, const double *y, const double *magnitude,
                                double c, verdict *v) {
     const double u = g.d_is_f32 ? 0x1p-24 : 0x1p-8;
-    double error = 0, norm = 0, norm_d = 0, worst = 0;
+    double error = 0, norm = 0, norm_d = 0, rounding = 0, worst = 0;
     unsigned long long n_compared = 0;
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < g.m * g.d_stride;
          i += (uint64_t)gridDim.x * blockDim.x) {
@@ -188,6 +189,9 @@ static __global__ void compare(const fq_cuda_gemm g, const double *y, const doub
             const double d = (double)__uint_as_float(g.d_is_f32 ? bits : bits << 16);
             const double exact = y[m * g.n + n], distance = fabs(d - exact);
             const double rest = distance - u * fabs(exact);
+            const float rounded =
+                g.d_is_f32 ? (float)exact : __bfloat162float(__float2bfloat16_rn((float)exact));
+            rounding += ((double)rounded - exact) * ((double)rounded - exact);
             good = rest <= c * magnitude[m * g.n + n];
             error += distance * distance, norm += exact * exact, norm_d += d * d, n_compared++;
             if (rest > 0)
@@ -201,6 +205,7 @@ static __global__ void compare(const fq_cuda_gemm g, const double *y, const doub
     atomicAdd(&v->error, error);
     atomicAdd(&v->norm, norm);
     atomicAdd(&v->norm_d, norm_d);
+    atomicAdd(&v->rounding, rounding);
     atomicAdd(&v->n, n_compared);
     atomic_max(&v->worst, worst);
 }

@@ -19,7 +19,7 @@ namespace {
 // Tensor cores: 4 steps of 33 addends each cut off below 2^-13 of the greatest (docs/numerics.md).
 const double TENSOR_CORE_C = 4 * 33 * 0x1p-13;
 // What the whole result may be off, where its elements are many and their values as a model's.
-const double NORM_BF16 = 1.7e-3, NORM_F32 = 2e-4, CALC_DIFF = 2e-6;
+const double NORM_BF16 = 1.7e-3, NORM_F32 = 2e-4, CALC_DIFF = 2e-6, ROUNDING = 1.01;
 enum { NORM_MIN_ELEMENTS = 4096 };
 
 struct buffers {
@@ -197,7 +197,7 @@ verdict judge(buffers *buf, const fq_cuda_gemm &g, bool tensor_cores) {
     double *y = (double *)buf->y.take(g.m * g.n * 8);
     double *magnitude = (double *)buf->magnitude.take(g.m * g.n * 8);
     multiply_fp64<<<2048, 256>>>(g, y, magnitude);
-    verdict out = {0, ~0ull, 0, 0, 0, 0, 0};
+    verdict out = {0, ~0ull};
     verdict *v = (verdict *)buf->verdicts.take(sizeof out);
     CUDA_CHECK(cudaMemcpy(v, &out, sizeof out, cudaMemcpyHostToDevice));
     compare<<<512, 256>>>(g, y, magnitude, c, v);
@@ -220,7 +220,9 @@ bool is_near(const verdict &v, const test_case &c, extremes *worst) {
     double *greatest = f32 ? &worst->f32 : &worst->bf16;
     *greatest = fmax(*greatest, error);
     worst->calc_diff = fmax(worst->calc_diff, diff);
-    return error <= (f32 ? NORM_F32 : NORM_BF16) && diff <= CALC_DIFF;
+    // Few elements may round worse than that, all by themselves.
+    const bool is_rounding = !f32 && v.error <= ROUNDING * ROUNDING * v.rounding;
+    return (error <= (f32 ? NORM_F32 : NORM_BF16) && diff <= CALC_DIFF) || is_rounding;
 }
 
 bool try_case(buffers *buf, const test_case &c, const subject &s, bool by_graph, extremes *worst) {
