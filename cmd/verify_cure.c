@@ -31,7 +31,7 @@ const char *fq_verify_cure(const fq_verify_tensor *tensor) {
     if (tensor->rule == FQ_RULE_BOUND && weight->out_of_bound.n > 0)
         return "Codes and scales do not belong together, or rows were moved: "
                "report it to the maker of the file, and quantize the original again.";
-    if (tensor->has_gemm && tensor->gemm.kernel_rel_l2 > FQ_VERIFY_MAX_KERNEL_ERROR)
+    if (tensor->has_gemm && tensor->gemm.kernel_rel_l2 > tensor->gemm.max_kernel_rel_l2)
         return "The sums of the GEMM are off, not the weight: try --device cpu, and report what "
                "differs.";
     return "Quantize the original again: fp8q convert. If its error is as expected, raise the "

@@ -156,5 +156,5 @@ const fq_checker *fq_checker_find(const fq_backend *backend) {
 }
 
 const fq_gemm *fq_gemm_find(const fq_backend *backend) {
-    return backend == &fq_cpu_backend ? &fq_cpu_gemm : NULL;
+    return backend == &fq_cpu_backend ? &fq_cpu_gemm : fq_cuda_verify_gemm();
 }

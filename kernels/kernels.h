@@ -34,7 +34,7 @@ fq_status fq_device_choose(fq_device_choice *out, const char *device, const fq_d
 // The checks of a backend; static.
 const fq_checker *fq_checker_find(const fq_backend *backend);
 
-// The GEMM of a backend; static. NULL if it has none.
+// The GEMM of a backend; static.
 const fq_gemm *fq_gemm_find(const fq_backend *backend);
 
 #endif

@@ -38,8 +38,8 @@ typedef struct fq_gemm_piece {
 //     Yref   FP64: P(k) is the sum of activation × reference weight; y = y + P(k).
 // The CPU adds the products of a block in the order of their columns (the products of codes are
 // exact in FP32, those of Yref in FP64), so that its bits are the same for any variant and for any
-// cut into strips and pieces. Devices whose tensor cores add otherwise stay within the bound of
-// docs/numerics.md.
+// cut into strips and pieces. Of devices whose tensor cores add otherwise, Yexact and Yref have
+// these bits, and Y stays within the bound of docs/numerics.md.
 //
 // Left out is an element whose Yexact or Yref is NaN, or beyond 2^100 in magnitude, or under 2^-100
 // and not 0: FP32 may have left its range on the way.
@@ -61,6 +61,7 @@ typedef struct fq_gemm_result {
 // begin, then its pieces in the order of their columns, without a gap, then end; begin anew after
 // an error. Every entry is there.
 typedef struct fq_gemm {
+    double max_error; // of ‖Y − Yexact‖ / ‖Yexact‖ with sound operands: docs/numerics.md
     // Brings activations to the device, for use by all of its lanes. What they point to is the
     // caller's again.
     fq_status (*load)(fq_gemm_operand **out, fq_device *device,

@@ -9,9 +9,10 @@
 #include "plan.h"
 #include "run.h"
 
-// Above which a tensor fails. A negative one is the default, which docs/numerics.md derives; blocks
-// under the amax floor, whose error may be anything, do not count for that of the weights, and
-// weights that have some, few tokens, and activations that are not normal not for that of the GEMM.
+// Above which a tensor fails. A negative one is the default, which docs/numerics.md derives, that
+// of kernel_rel_l2 being the GEMM's max_error. Blocks under the amax floor, whose error may be
+// anything, do not count for that of the weights, and weights that have some, few tokens, and
+// activations that are not normal not for that of the GEMM.
 typedef struct fq_verify_limits {
     double weight_rel_l2;
     double gemm_rel_l2;
@@ -20,7 +21,6 @@ typedef struct fq_verify_limits {
 
 #define FQ_VERIFY_MAX_WEIGHT_ERROR 0.07
 #define FQ_VERIFY_MAX_GEMM_ERROR 0.1
-#define FQ_VERIFY_MAX_KERNEL_ERROR 2e-4
 
 typedef struct fq_verify_options {
     const char *const *globs; // [n_globs]: only tensors of these names
@@ -64,8 +64,9 @@ typedef struct fq_verify_weight {
 // The GEMM check of one weight.
 typedef struct fq_verify_gemm {
     uint64_t tokens;
-    double rel_l2;           // infinite or NaN where it means nothing, so without a reference
-    double kernel_rel_l2;    // against the exact product of the dequantized operands
+    double rel_l2;        // infinite or NaN where it means nothing, so without a reference
+    double kernel_rel_l2; // against the exact product of the dequantized operands
+    double max_kernel_rel_l2;
     bool is_default_limited; // rel_l2 is held to the default limit too
 } fq_verify_gemm;
 

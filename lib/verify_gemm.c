@@ -298,12 +298,14 @@ void fq_verify_finish_gemm(const fq_verify_gemms *gemms, fq_verify_tensor *tenso
         return;
     const bool any = products->n > 0, has_reference = tensor->weight.has_errors;
     const fq_activations_options *activations = gemms->options->activations;
+    const double kernel_limit = gemms->verify->options.limits.kernel_rel_l2;
     tensor->has_gemm = true;
     tensor->gemm = (fq_verify_gemm){
         .tokens = products->tokens,
         .rel_l2 =
             any && has_reference ? relative(&products->error2, &products->reference2) : (double)NAN,
         .kernel_rel_l2 = any ? relative(&products->kernel_error2, &products->exact2) : (double)NAN,
+        .max_kernel_rel_l2 = kernel_limit < 0 ? gemms->options->gemm->max_error : kernel_limit,
         .is_default_limited = is_default_limited(activations, tensor, products->tokens),
     };
 }
@@ -311,16 +313,14 @@ void fq_verify_finish_gemm(const fq_verify_gemms *gemms, fq_verify_tensor *tenso
 void fq_verify_judge_gemm(const fq_verify *verify, fq_verify_tensor *tensor) {
     const fq_verify_limits *limits = &verify->options.limits;
     const fq_verify_gemm *gemm = &tensor->gemm;
-    const double kernel_limit =
-        limits->kernel_rel_l2 < 0 ? FQ_VERIFY_MAX_KERNEL_ERROR : limits->kernel_rel_l2;
     const double limit = limits->gemm_rel_l2 < 0 ? FQ_VERIFY_MAX_GEMM_ERROR : limits->gemm_rel_l2;
     if (!tensor->has_gemm)
         return;
-    if (gemm->kernel_rel_l2 > kernel_limit)
+    if (gemm->kernel_rel_l2 > gemm->max_kernel_rel_l2)
         fq_messages_add(&tensor->reasons,
                         "the FP8 GEMM is %.4g off the product of its own operands, over %.4g: the "
                         "layout of the scales, or the kernel, is wrong",
-                        gemm->kernel_rel_l2, kernel_limit);
+                        gemm->kernel_rel_l2, gemm->max_kernel_rel_l2);
     if (gemm->rel_l2 > limit && (limits->gemm_rel_l2 >= 0 || gemm->is_default_limited))
         fq_messages_add(&tensor->reasons,
                         "relative error %.4g of the product is over %.4g (--max-gemm-error)",

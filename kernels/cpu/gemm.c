@@ -331,6 +331,7 @@ static fq_status end(fq_device *device, uint32_t lane_index, const fq_gemm_resul
 }
 
 const fq_gemm fq_cpu_gemm = {
+    .max_error = 2e-4,
     .load = load,
     .unload = unload,
     .begin = begin,

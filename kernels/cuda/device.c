@@ -154,6 +154,7 @@ void fq_cuda_close(fq_device *device) {
             (void)cudaStreamDestroy(device->lanes[i].stream);
         if (device->lanes[i].done)
             (void)cudaEventDestroy(device->lanes[i].done);
+        fq_cuda_strip_close(device->lanes[i].strip);
     }
     for (uint32_t i = 0; device->gpus && i < device->n_gpus; i++)
         (void)cudaFree(device->gpus[i].memory);

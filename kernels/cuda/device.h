@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/strip.h"
 #include "lib/checker.h"
 
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct fq_cuda_lane {
     unsigned char *stage;          // the same in pinned host memory
     fq_block_errors *errors;       // of the side; NULL without checks
     fq_block_errors *errors_stage; // of the stage
+    fq_cuda_strip *strip;          // of the GEMM; NULL before its first
     // Gives a job's caller what came back; NULL: there is no job.
     void (*hand_over)(const fq_cuda_lane *);
     union {

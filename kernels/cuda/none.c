@@ -8,3 +8,5 @@ fq_status fq_cuda_find(const fq_backend **out, uint32_t *n_gpus, fq_error *err) 
 }
 
 const fq_checker *fq_cuda_checker(void) { return NULL; }
+
+const fq_gemm *fq_cuda_verify_gemm(void) { return NULL; }

@@ -47,6 +47,12 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaHostRegister(void *memory, size_t nbytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMalloc(void **memory, size_t nbytes);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2D(void *to, size_t to_stride, const void *from, size_t from_stride,
+                         size_t width, size_t height, enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemset(void *memory, int value, size_t nbytes);

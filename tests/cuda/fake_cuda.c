@@ -1,7 +1,6 @@
 // A CUDA runtime without a GPU: see fake_cuda.h.
 #include "fake_cuda.h"
 
-#include "kernels/cpu/steps.h"
 #include "kernels/cuda/launch.h"
 
 #include <pthread.h>
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ALIVE = 256, MAX_QUEUED = 16, POISON = 0xA5 };
+enum { MAX_ALIVE = 256, MAX_QUEUED = 32, MAX_ARGUMENTS = 256, POISON = 0xA5 };
 
 typedef enum sort { MEMORY, REGISTERED, STREAM, EVENT } sort;
 
@@ -21,18 +20,17 @@ typedef struct thing {
     int gpu;
 } thing;
 
-typedef enum verb { COPY, SET, QUANTIZE, DEQUANTIZE, COMPARE } verb;
+typedef enum verb { COPY, SET, CALL } verb;
 
 typedef struct operation {
     verb verb;
     void *to;
     const void *from;
-    size_t nbytes;
+    size_t nbytes; // of a row, of which there is one but for copies in 2D
+    size_t n_rows, to_stride, from_stride;
     int value;
-    fq_quantize_job quantize;
-    fq_dequantize_job dequantize;
-    fq_compare_job compare;
-    void *counts;
+    fake_kernel *kernel;
+    _Alignas(16) unsigned char arguments[MAX_ARGUMENTS];
 } operation;
 
 struct CUstream_st {
@@ -97,9 +95,13 @@ uint64_t fake_n_alive(void) { return n_things; }
 uint64_t fake_n_kernels(int gpu) { return n_kernels[gpu]; }
 const char *fake_misuse(void) { return misuse; }
 
-static cudaError_t complain(const char *what, cudaError_t code) {
+void fake_complain(const char *what) {
     if (!misuse[0])
         snprintf(misuse, sizeof misuse, "%s", what);
+}
+
+static cudaError_t complain(const char *what, cudaError_t code) {
+    fake_complain(what);
     return code;
 }
 
@@ -284,14 +286,62 @@ static cudaError_t queue(cudaStream_t stream, const operation *what) {
     return cudaSuccess;
 }
 
+static void run_copy(const operation *o) {
+    for (size_t row = 0; row < o->n_rows; row++)
+        memcpy((char *)o->to + row * o->to_stride, (const char *)o->from + row * o->from_stride,
+               o->nbytes);
+}
+
+// Between the host and that GPU.
+static cudaError_t check_copy(const operation *o, int gpu) {
+    const size_t n = o->n_rows - 1;
+    if (is_on_gpu(o->to, n * o->to_stride + o->nbytes, gpu) ==
+        is_on_gpu(o->from, n * o->from_stride + o->nbytes, gpu))
+        return complain("a copy that is not between host and GPU", cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+    (void)kind;
+    const operation copy = {.verb = COPY,
+                            .to = to,
+                            .from = from,
+                            .nbytes = width,
+                            .n_rows = height,
+                            .to_stride = to_stride,
+                            .from_stride = from_stride};
+    cudaError_t code = enter();
+    if (!code)
+        code = check_copy(&copy, stream->gpu);
+    return leave(code ? code : queue(stream, &copy));
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
+    return cudaMemcpy2DAsync(to, nbytes, from, nbytes, nbytes, 1, kind, stream);
+}
+
+cudaError_t cudaMemcpy2D(void *to, size_t to_stride, const void *from, size_t from_stride,
+                         size_t width, size_t height, enum cudaMemcpyKind kind) {
     (void)kind;
-    const operation copy = {.verb = COPY, .to = to, .from = from, .nbytes = nbytes};
+    const operation copy = {.to = to,
+                            .from = from,
+                            .nbytes = width,
+                            .n_rows = height,
+                            .to_stride = to_stride,
+                            .from_stride = from_stride};
     cudaError_t code = enter();
-    if (!code && is_on_gpu(to, nbytes, stream->gpu) == is_on_gpu(from, nbytes, stream->gpu))
-        code = complain("a copy that is not between host and GPU", cudaErrorInvalidValue);
-    return leave(code ? code : queue(stream, &copy));
+    if (!code)
+        code = check_copy(&copy, current_gpu);
+    if (!code)
+        run_copy(&copy);
+    return leave(code);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind) {
+    return cudaMemcpy2D(to, nbytes, from, nbytes, nbytes, 1, kind);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t nbytes, cudaStream_t stream) {
@@ -302,81 +352,16 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t nbytes, cudaStream_t
     return leave(code ? code : queue(stream, &set));
 }
 
-static void run_quantize(const operation *o) {
-    static const fq_cuda_quantize_counts zero = {0};
-    static fq_cpu_steps steps[FQ_CPU_N_STEPS];
-    fq_cuda_quantize_counts *out = o->counts;
-    fq_quantize_counts found;
-    fq_quantize_job job = o->quantize;
-    if (memcmp(out, &zero, sizeof zero) != 0)
-        complain("counts that are not zeroed", cudaErrorInvalidValue);
-    job.counts = &found;
-    fq_cpu_steps_fill(steps);
-    fq_cpu_quantize(&fq_cpu_plain, steps, &job);
-    *out = (fq_cuda_quantize_counts){
-        .saturated = found.saturated,
-        .flushed_to_zero = found.flushed_to_zero,
-        .zero_blocks = found.zero_blocks,
-        .floored_blocks = found.floored_blocks,
-        .nonfinite = found.nonfinite,
-        .first_nonfinite =
-            found.nonfinite ? ~(found.nonfinite_row * job.cols + found.nonfinite_col) : 0,
-    };
-}
-
-static void run_dequantize(const operation *o) {
-    fq_dequantize_job job = o->dequantize;
-    fq_dequantize_counts found, *out = o->counts;
-    if (out->saturated != 0 || out->nan_codes != 0)
-        complain("counts that are not zeroed", cudaErrorInvalidValue);
-    job.counts = &found;
-    fq_cpu_dequantize(&fq_cpu_plain, &job);
-    *out = found;
-}
-
-static fq_cuda_finding number_of(const fq_finding *found, uint64_t cols) {
-    if (found->n == 0)
-        return (fq_cuda_finding){0};
-    return (fq_cuda_finding){.n = found->n, .first = ~(found->first.row * cols + found->first.col)};
-}
-
-static void run_compare(const operation *o) {
-    static const fq_cuda_compare_counts zero = {0};
-    static fq_cpu_steps steps[FQ_CPU_N_STEPS];
-    fq_compare_job job = o->compare;
-    fq_cuda_compare_counts *out = o->counts;
-    fq_compare_counts found;
-    if (memcmp(out, &zero, sizeof zero) != 0)
-        complain("counts that are not zeroed", cudaErrorInvalidValue);
-    job.counts = &found;
-    fq_cpu_steps_fill(steps);
-    fq_cpu_compare_job(&fq_cpu_plain, steps, &job);
-    *out = (fq_cuda_compare_counts){
-        .saturated = found.saturated,
-        .flushed_to_zero = found.flushed_to_zero,
-        .nan_codes = number_of(&found.nan_codes, job.cols),
-        .codes_differ = number_of(&found.codes_differ, job.cols),
-        .out_of_bound = number_of(&found.out_of_bound, job.cols),
-        .nonfinite = number_of(&found.nonfinite, job.cols),
-    };
-}
-
 static void run_operation(const operation *o) {
     switch (o->verb) {
     case COPY:
-        memcpy(o->to, o->from, o->nbytes);
+        run_copy(o);
         break;
     case SET:
         memset(o->to, o->value, o->nbytes);
         break;
-    case QUANTIZE:
-        run_quantize(o);
-        break;
-    case DEQUANTIZE:
-        run_dequantize(o);
-        break;
-    case COMPARE:
-        run_compare(o);
+    case CALL:
+        o->kernel(o->arguments);
     }
 }
 
@@ -430,37 +415,25 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 // ---- Kernels
 
-static cudaError_t launch(cudaStream_t stream, const operation *o, const void *floats,
-                          const void *codes, const void *scales) {
-    const int gpu = stream->gpu;
-    if (gpu != current_gpu)
+static cudaError_t check_kernel(cudaStream_t stream, const void *const memory[], size_t n) {
+    if (stream->gpu != current_gpu)
         return complain("a kernel on another GPU's stream", cudaErrorInvalidResourceHandle);
-    if (!is_on_gpu(floats, 1, gpu) || !is_on_gpu(codes, 1, gpu) || !is_on_gpu(scales, 1, gpu) ||
-        !is_on_gpu(o->counts, 1, gpu))
-        return complain("a kernel on memory of the host", cudaErrorIllegalAddress);
-    n_kernels[gpu]++;
-    return queue(stream, o);
+    for (size_t i = 0; i < n; i++) {
+        if (!is_on_gpu(memory[i], 1, stream->gpu))
+            return complain("a kernel on memory of the host", cudaErrorIllegalAddress);
+    }
+    return cudaSuccess;
 }
 
-unsigned fq_cuda_quantize(const fq_quantize_job *job, fq_cuda_quantize_counts *counts,
-                          struct CUstream_st *stream) {
-    const operation o = {.verb = QUANTIZE, .quantize = *job, .counts = counts};
-    const cudaError_t code = enter();
-    return leave(code ? code : launch(stream, &o, job->source, job->codes, job->scales));
-}
-
-unsigned fq_cuda_dequantize(const fq_dequantize_job *job, fq_dequantize_counts *counts,
-                            struct CUstream_st *stream) {
-    const operation o = {.verb = DEQUANTIZE, .dequantize = *job, .counts = counts};
-    const cudaError_t code = enter();
-    return leave(code ? code : launch(stream, &o, job->target, job->codes, job->scales));
-}
-
-unsigned fq_cuda_compare(const fq_compare_job *job, fq_cuda_compare_counts *counts,
-                         struct CUstream_st *stream) {
-    const operation o = {.verb = COMPARE, .compare = *job, .counts = counts};
+cudaError_t fake_launch(cudaStream_t stream, fake_kernel *kernel, const void *arguments,
+                        size_t nbytes, const void *const memory[], size_t n) {
+    operation o = {.verb = CALL, .kernel = kernel};
     cudaError_t code = enter();
-    if (!code && !is_on_gpu(job->blocks, 1, stream->gpu))
-        code = complain("a kernel on memory of the host", cudaErrorIllegalAddress);
-    return leave(code ? code : launch(stream, &o, job->source, job->codes, job->scales));
+    if (nbytes > sizeof o.arguments)
+        return leave(complain("more arguments than there is room for", cudaErrorInvalidValue));
+    memcpy(o.arguments, arguments, nbytes);
+    if (!code)
+        code = check_kernel(stream, memory, n);
+    n_kernels[stream->gpu] += !code;
+    return leave(code ? code : queue(stream, &o));
 }

@@ -35,8 +35,19 @@ uint64_t fake_n_alive(void);
 // Operations that streams were given and have not done.
 uint64_t fake_n_queued(void);
 
-// Kernels that ran on a GPU.
+// Kernels that were started on a GPU.
 uint64_t fake_n_kernels(int gpu);
+
+// Notes a misuse, for kernels.
+void fake_complain(const char *what);
+
+// What stands in for a kernel. It runs when its stream gets so far.
+typedef void fake_kernel(const void *arguments);
+
+// Starts one: of nbytes arguments the stream takes a copy. memory: [n] arrays that the kernel uses,
+// which must be of the stream's GPU.
+cudaError_t fake_launch(cudaStream_t stream, fake_kernel *kernel, const void *arguments,
+                        size_t nbytes, const void *const memory[], size_t n);
 
 // What callers did wrong, in words; "" if nothing.
 const char *fake_misuse(void);

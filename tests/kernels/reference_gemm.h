@@ -16,7 +16,7 @@ typedef struct gemm_case {
 typedef struct gemm_element {
     float product;
     double exact, reference;
-    double magnitude; // Σ |â·ŵ|
+    double magnitude; // Σ |â·ŵ|, of what product is the sum
 } gemm_element;
 
 static inline float reference_weight_scale(const fq_gemm_piece *w, uint64_t row, uint64_t block) {
@@ -50,13 +50,14 @@ static inline gemm_element reference_gemm(const gemm_case *c, uint64_t token, ui
         }
         const float sa = c->x.scales[token * n_blocks + block];
         const double sb = (double)reference_weight_scale(&c->w, row, block);
-        y.product += product * (sa * reference_packed_scale(&c->w, row, block));
+        const float packed = reference_packed_scale(&c->w, row, block);
+        y.product += product * (sa * packed);
         y.exact += exact * ((double)sa * sb);
         y.reference += reference;
         for (uint64_t k = block * 128; k < cols && k < block * 128 + 128; k++) {
-            y.magnitude +=
-                fabs((double)fq_f32_of_e4m3(c->x.codes[token * cols + k]) *
-                     (double)fq_f32_of_e4m3(c->w.codes[row * cols + k]) * ((double)sa * sb));
+            y.magnitude += fabs((double)fq_f32_of_e4m3(c->x.codes[token * cols + k]) *
+                                (double)fq_f32_of_e4m3(c->w.codes[row * cols + k]) *
+                                ((double)sa * (double)packed));
         }
     }
     return y;
