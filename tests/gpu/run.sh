@@ -4,16 +4,16 @@
 #     tests/gpu/run.sh [BUILD [PART...]]
 #
 # BUILD is a build folder, or one that tests/gpu/pack.sh filled elsewhere; build/gpu by default,
-# built here if it is not there. Parts: tests, sanitizer, kernels, tmpfs, disk, memory, python, small,
-# gpus; all of them by default. Logs go to $OUT, or BUILD/results. SIZE, REPEAT, TMPFS and DISK choose
-# what is measured (8G, 3, /dev/shm, /var/tmp), PYTHON_SIZE and PYTHON_SECONDS the part python (2G, 85:
-# it takes fewer turns where time is short). Exits with 1 if a test failed. Needs no network.
+# built here if it is not there. Parts: tests, sanitizer, kernels, gemm, products, tmpfs, disk, memory,
+# python, small, gpus; all of them by default. Logs go to $OUT, or BUILD/results. SIZE, REPEAT, TMPFS and
+# DISK choose what is measured (8G, 3, /dev/shm, /var/tmp), PYTHON_SIZE and PYTHON_SECONDS the part python
+# (2G, 85: it takes fewer turns where time is short). Exits with 1 if a test failed. Needs no network.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 build=${1:-build/gpu}
 [ $# -gt 0 ] && shift
-parts=${*:-tests sanitizer kernels tmpfs disk memory python small gpus}
+parts=${*:-tests sanitizer kernels gemm products tmpfs disk memory python small gpus}
 size=${SIZE:-8G} repeat=${REPEAT:-3} tmpfs=${TMPFS:-/dev/shm} disk=${DISK:-/var/tmp}
 python_size=${PYTHON_SIZE:-2G} python_seconds=${PYTHON_SECONDS:-85}
 
@@ -107,6 +107,11 @@ run_kernels() {
     } 2>&1 | tee -a "$out/table.txt"
 }
 
+run_gemm() {
+    title 'the FP8 GEMM: fp8q bench gemm'
+    "$fp8q" bench gemm --device cuda:0 2>&1 | tee -a "$out/table.txt"
+}
+
 # Whole runs in a folder, on the GPU and on the CPU, each beside cp.
 run_folder() {
     local device
@@ -119,14 +124,13 @@ run_folder() {
 run_tmpfs() { run_folder "$tmpfs"; }
 run_disk() { run_folder "$disk"; }
 
-# The most memory of the GPU that is in use while a model is converted, above what is in use now.
-run_memory() {
+# gpu_memory COMMAND...: the most memory of the GPU that is in use while a command runs, above what is
+# in use now, in MiB.
+gpu_memory() {
     local before most=0 used pid
-    command -v nvidia-smi >/dev/null || return
-    title 'GPU memory of a conversion'
     used_mib() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0; }
     before=$(used_mib)
-    "$fp8q" bench convert --size "$size" --repeat 1 --dir "$tmpfs" --device cuda >/dev/null 2>&1 &
+    "$@" >/dev/null 2>&1 &
     pid=$!
     while kill -0 $pid 2>/dev/null; do
         used=$(used_mib)
@@ -134,7 +138,52 @@ run_memory() {
         sleep 0.02
     done
     wait $pid
-    row 'most in use' "$((most - before)) MiB" "a context's own included"
+    echo $((most - before))
+}
+
+run_memory() {
+    command -v nvidia-smi >/dev/null || return
+    title 'GPU memory of a conversion'
+    row 'most in use' "$(gpu_memory "$fp8q" bench convert --size "$size" --repeat 1 \
+        --dir "$tmpfs" --device cuda) MiB" "a context's own included"
+}
+
+# time_run NAME COMMAND...: the median of its seconds, a line of the table.
+time_run() {
+    local name=$1 start i seconds=()
+    shift
+    for ((i = 0; i < repeat; i++)); do
+        start=$(now)
+        "$@" >"$out/$name.log" 2>&1 || {
+            failed=1
+            tail -n 5 "$out/$name.log"
+        }
+        seconds+=("$(since "$start")")
+    done
+    row "$name" "$(printf '%s\n' "${seconds[@]}" | sort -n | sed -n $(((repeat + 1) / 2))p) s" \
+        "median of $repeat"
+}
+
+# verify beside convert, with products of 128 tokens: 8 GiB of BF16 in four files.
+run_products() {
+    local folder=$tmpfs/fp8q-products-$$ shard i
+    title "verify on the GPU, 8 GiB of BF16 in $tmpfs"
+    mkdir -p "$folder/in"
+    for shard in 1 2 3 4; do
+        for i in $(seq 16); do
+            echo "tensor model.layers.$((16 * shard + i)).mlp.up_proj.weight BF16 8192x8192 random:$shard$i"
+        done | "$build/tests/cli/mkmodel" "$folder/in/model-0000$shard-of-00004.safetensors" &
+    done
+    wait
+    time_run products-convert "$fp8q" convert "$folder/in" -o "$folder/fp8" --device cuda --force
+    time_run products-verify-no-gemm "$fp8q" verify "$folder/fp8" --reference "$folder/in" \
+        --device cuda --no-gemm
+    time_run products-verify "$fp8q" verify "$folder/fp8" --reference "$folder/in" --device cuda
+    tail -n 2 "$out/products-verify.log" | tee -a "$out/table.txt"
+    command -v nvidia-smi >/dev/null &&
+        row 'GPU memory' "$(gpu_memory "$fp8q" verify "$folder/fp8" --reference "$folder/in" \
+            --device cuda) MiB" "a context's own included"
+    rm -rf "$folder"
 }
 
 gib() { numfmt --from=iec --to-unit=1Gi --format=%.2f "$1"; }
@@ -194,7 +243,9 @@ PYTHON
 } 2>&1 | tee -a "$out/table.txt"
 for part in $parts; do
     case $part in
-    tests | sanitizer | kernels | tmpfs | disk | memory | python | small | gpus) "run_$part" ;;
+    tests | sanitizer | kernels | gemm | products | tmpfs | disk | memory | python | small | gpus)
+        "run_$part"
+        ;;
     *) echo "no such part: $part" >&2 && exit 2 ;;
     esac
 done

@@ -36,6 +36,28 @@ on_both() {
     fi
 }
 
+# products DEVICE OPTIONS...: a line for each weight: the errors of its product.
+products() {
+    local device=$1
+    shift
+    "$fp8q" verify "$@" --json --device "$device" |
+        sed -nE 's/.*"gemm": \{"tokens": [0-9]+, "rel_l2": ([^,]*), "kernel_rel_l2": ([^}]*)\}.*/\1 \2/p'
+}
+
+# close_products OPTIONS...: the products of both devices have the same error, but for what the sums
+# of tensor cores add, and these are no further off than they may be.
+close_products() {
+    products cpu "$@" >cpu
+    products cuda "$@" >cuda
+    if ! paste -d ' ' cpu cuda | awk '
+        { d = $1 / $3 - 1; bad += d * d > 1e-8 || $2 > 1e-6 || $4 > 5e-3 }
+        END { exit bad || NR == 0 }'; then
+        echo "verify $*: products differ:"
+        paste cpu cuda
+        failed=1
+    fi
+}
+
 convert() { "$fp8q" convert "$@" -q --device cpu 2>/dev/null || exit 1; }
 
 # make_rare FILE SEED [FILL...]: of all dtypes, with zeros, tiny and great values, and widths of all
@@ -81,6 +103,9 @@ for format in f32 pow2 e8m0 packed; do
         on_both 0 q.$format --reference m --threads $threads
     done
     on_both 0 moe.$format --reference moe
+    close_products q.$format --reference m --threads 3
+    close_products moe.$format --reference moe --tokens 3
+    close_products moe.$format --reference moe --activations outlier
     on_both 0 rare.$format.safetensors --reference rare.safetensors
     on_both 1 rare.$format.safetensors --reference other.safetensors
     on_both 0 q.$format
