@@ -14,20 +14,9 @@ enum { DEFAULT_REPEATS = 15 };
 // In the order of --dtype's argument.
 static const fq_dtype dtypes[] = {FQ_BF16, FQ_F16, FQ_F32};
 
-// Digits up to 2^31, so that the product of two is safe. *at is left behind them.
-static bool parse_side(uint64_t *out, const char **at) {
-    char *end;
-    if (**at < '0' || **at > '9')
-        return false;
-    *out = strtoull(*at, &end, 10);
-    *at = end;
-    return *out >= 1 && *out <= (uint64_t)1 << 31;
-}
-
 // "7168x18432".
 static fq_status parse_sides(uint64_t out[2], const fq_opt_item *item, fq_error *err) {
-    const char *at = item->value;
-    if (parse_side(&out[0], &at) && *at++ == 'x' && parse_side(&out[1], &at) && *at == '\0')
+    if (fq_benchmark_sides(out, 2, item->value) == 2)
         return FQ_OK;
     return fq_fail(
         err, FQ_USAGE,

@@ -12,7 +12,8 @@ _fp8q() {
     dequant:--color) words='auto always never' ;;
     inspect:--sort) words='name size dtype' ;;
     inspect:--color) words='auto always never' ;;
-    bench:bench) words='quantize dequantize convert' ;;
+    bench:bench) words='gemm quantize dequantize convert' ;;
+    bench:--grouping) words='dense contiguous masked' ;;
     bench:--dtype) words='bf16 f16 f32' ;;
     bench:--scale-format) words='f32 pow2' ;;
     bench:--color) words='auto always never' ;;
@@ -23,7 +24,7 @@ _fp8q() {
     verify) words='--help --reference --max-weight-error --no-gemm --tokens --seed --activations --max-gemm-error --tensor --tp --html --device --threads --memory --quiet --no-progress --json --color' ;;
     dequant) words='--help --output --dtype --tensor --include-file --dry-run --force --resume --device --threads --memory --quiet --no-progress --json --color' ;;
     inspect) words='--help --tensor --stats --sort --device --threads --memory --quiet --no-progress --json --color' ;;
-    bench) words='--help --shape --block --dtype --scale-format --size --shards --dir --repeat --device --threads --memory --quiet --no-progress --json --color' ;;
+    bench) words='--help --shape --grouping --block --dtype --scale-format --size --shards --dir --repeat --device --threads --memory --quiet --no-progress --json --color' ;;
     help) words='--help --man --completion' ;;
     esac
     ((COMP_CWORD == 1)) && words='convert verify dequant inspect bench help --help --version'

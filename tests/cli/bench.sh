@@ -1,7 +1,8 @@
 # bench: what it prints and refuses, with figures left out. Small sizes: nothing here is a measure.
 masked() {
-    sed -E -e 's/on cpu \(.*\),/on cpu (...),/' -e 's/ +(-?[0-9]+\.[0-9]+|[0-9.]+ [kM]B)/ N/g' \
-        -e 's/ +%/ %/' -e 's/^(benchmarks\.[0-9]+\.(device_name|threads|seconds|.*_seconds|.*gb_per_s|ratio|peak_nbytes)) .*/\1 N/' \
+    sed -E -e 's/on cpu \(.*\),/on cpu (...),/' -e 's/^(dense +1( +[0-9]+){3}) .*/\1 .../' \
+        -e 's/ +(-?[0-9]+\.[0-9]+(e-?[0-9]+)?|[0-9.]+ [kM]B)/ N/g' \
+        -e 's/ +%/ %/' -e 's/^(benchmarks\.[0-9]+\.(device_name|kernel|tflops|threads|seconds|.*_seconds|.*gb_per_s|ratio|peak_nbytes)) .*/\1 N/' \
         -e 's/^(benchmarks\.[0-9]+\.disk) .*/\1 TRUTH/' -e 's/ on a (disk|file system in memory),/ on a ...,/' \
         -e 's/cp -r(, sync)? +/cp -r... /' -e 's/"cp -r(, sync)?"/"cp -r..."/'
 }
@@ -14,6 +15,9 @@ flat() {
     "$program" bench --device cpu "$@" --json | flatjson | masked
 }
 flat quantize --repeat 1 --shape 200x64 --block 32x32 --dtype f16
+echo "# the GEMM"
+bench gemm --threads 2 --repeat 2 --shape 16x256x512 --shape 3x130x129
+flat gemm --repeat 1 --shape 5x200x384 --scale-format pow2
 echo "# whole runs, in a folder that is gone afterwards"
 bench convert --size 4M --shards 2 --repeat 1
 ls -A
@@ -32,6 +36,11 @@ ls -A . elsewhere
 echo "# refusals"
 fp8q bench gem
 fp8q bench quantize --size 1G
+fp8q bench gemm --block 1x128
+fp8q bench quantize --grouping masked
+fp8q bench gemm --shape 128x128
+fp8q bench gemm --shape 2x1x1x1 --grouping dense
+fp8q bench gemm --device cpu --shape 2x1x1x1
 fp8q bench convert --shape 1x1
 fp8q bench --dir .
 fp8q bench --shape 128
