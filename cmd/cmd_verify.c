@@ -75,8 +75,6 @@ typedef struct verification {
     const fq_backend *backend;
     fq_device *device;
     const fq_gemm *gemm; // NULL: no GEMM check
-    const fq_backend *gemm_backend;
-    fq_device *gemm_device; // may be device
 } verification;
 
 // Both are opened; what is said of the files beside the reference's shards is of no interest.
@@ -127,45 +125,34 @@ static fq_status plan(verification *v, fq_arena *arena, fq_error *err) {
                           &chosen, err);
 }
 
-// Products are computed on the same device, or on the CPU where that has no GEMM.
-static fq_status open_gemm_device(verification *v, const fq_staging *staging, fq_messages *warnings,
-                                  fq_error *err) {
-    const fq_device_needs needs = {.device = "cpu", .staging = staging};
-    if (v->options->no_gemm)
-        return FQ_OK;
-    v->gemm_backend = v->backend;
-    v->gemm_device = v->device;
-    fq_status status = FQ_OK;
-    if (!fq_gemm_find(v->backend))
-        status = fq_device_open(&v->gemm_device, &v->gemm_backend, &needs, warnings, err);
-    v->gemm = fq_gemm_find(v->gemm_backend);
-    return status;
+// Elements of weights times tokens. An FP8 weight has a byte for each element.
+static double count_products(const verification *v) {
+    double n = 0;
+    for (size_t i = 0; i < v->verify.n_tensors && !v->options->no_gemm; i++)
+        n += v->verify.tensors[i].has_weight ? (double)v->verify.tensors[i].tensor->nbytes : 0;
+    return n * (double)v->options->tokens;
 }
 
-static fq_status open_devices(verification *v, const fq_staging *staging, fq_messages *warnings,
-                              fq_error *err) {
+static fq_status open_device(verification *v, const fq_staging *staging, fq_messages *warnings,
+                             fq_error *err) {
     const fq_device_needs needs = {
         .device = v->options->common.device,
         .staging = staging,
         .nbytes = v->options->reference ? fq_verify_nbytes(&v->verify) : 0,
+        .n_products = count_products(v),
         .for_checks = true,
     };
     const fq_status status = fq_device_open(&v->device, &v->backend, &needs, warnings, err);
-    return status ? status : open_gemm_device(v, staging, warnings, err);
-}
-
-static void close_devices(const verification *v) {
-    if (v->gemm_device && v->gemm_device != v->device)
-        v->gemm_backend->close(v->gemm_device);
-    if (v->device)
-        v->backend->close(v->device);
+    if (!status && !v->options->no_gemm)
+        v->gemm = fq_gemm_find(v->backend);
+    return status;
 }
 
 static fq_status check(verification *v, fq_messages *warnings, fq_error *err) {
     const fq_staging staging = fq_common_staging(&v->options->common);
     fq_progress progress = {0};
     fq_progress_view *view = NULL;
-    fq_status status = open_devices(v, &staging, warnings, err);
+    fq_status status = open_device(v, &staging, warnings, err);
     if (status)
         return status;
     const fq_verify_run_options run = {
@@ -173,8 +160,6 @@ static fq_status check(verification *v, fq_messages *warnings, fq_error *err) {
         .checker = fq_checker_find(v->backend),
         .device = v->device,
         .gemm = v->gemm,
-        .gemm_backend = v->gemm_backend,
-        .gemm_device = v->gemm_device,
         .activations = &v->activations.options,
         .n_lanes = staging.n_lanes,
         .band_elements = staging.band_elements,
@@ -198,9 +183,6 @@ static fq_status report(const verification *v, double seconds, const fq_reply *r
                                     .activations = v->gemm ? &v->activations.options : NULL,
                                     .device = v->backend->name,
                                     .device_description = v->backend->describe(v->device),
-                                    .gemm_device = v->gemm ? v->gemm_backend->name : NULL,
-                                    .gemm_device_description =
-                                        v->gemm ? v->gemm_backend->describe(v->gemm_device) : NULL,
                                     .seconds = seconds,
                                     .warnings = &reply->warnings};
     const fq_printer printer = fq_printer_make(stdout, (fq_color)common->color);
@@ -240,7 +222,8 @@ static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
         status = check(&v, &reply->warnings, err);
     if (!status)
         status = report(&v, fq_clock_seconds() - start, reply, err);
-    close_devices(&v);
+    if (v.device)
+        v.backend->close(v.device);
     fq_document_close(&v.page);
     fq_verify_free(&v.verify);
     fq_activations_request_close(&v.activations);

@@ -10,8 +10,10 @@ static bool is_auto(const fq_device_needs *needs) {
 }
 
 static fq_status choose(fq_device_choice *out, const fq_device_needs *needs, fq_error *err) {
-    const fq_device_work work = {
-        .nbytes = needs->nbytes, .n_threads = needs->staging->n_lanes, .n_files = needs->n_files};
+    const fq_device_work work = {.nbytes = needs->nbytes,
+                                 .n_files = needs->n_files,
+                                 .n_products = needs->n_products,
+                                 .n_threads = needs->staging->n_lanes};
     return fq_device_choose(out, needs->device, &work, err);
 }
 

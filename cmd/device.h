@@ -10,6 +10,7 @@ typedef struct fq_device_needs {
     const char *device; // as --device names it
     const fq_staging *staging;
     uint64_t nbytes, n_files; // as in fq_device_work
+    double n_products;        // likewise
     bool for_checks;          // as in fq_device_options
 } fq_device_needs;
 

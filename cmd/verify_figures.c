@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool fq_verify_has_gemm_device(const fq_verify_report *report) {
-    return report->gemm_device && strcmp(report->gemm_device, report->device) != 0;
-}
-
 fq_verify_columns fq_verify_find_columns(const fq_verify *verify) {
     fq_verify_columns found = {0};
     for (size_t i = 0; i < verify->n_tensors; i++) {

@@ -59,10 +59,6 @@ static void put_facts(const fq_page *page) {
     fputs("<div><dt>Checked</dt><dd>", page->file);
     fprintf(page->file, "%s, in %.2f&nbsp;s on ", date, page->report->seconds);
     put_device(page, page->report->device, page->report->device_description);
-    if (fq_verify_has_gemm_device(page->report)) {
-        fputs(", the products on ", page->file);
-        put_device(page, page->report->gemm_device, page->report->gemm_device_description);
-    }
     fputs(", by fp8q " FQ_VERSION "</dd></div>\n</dl>\n", page->file);
 }
 

@@ -135,8 +135,6 @@ fq_status fq_verify_json(const fq_verify_report *report, fq_error *err) {
     fq_emit_string(&emit, "reference", verify->reference ? verify->reference->path : NULL);
     fq_emit_string(&emit, "device", report->device);
     fq_emit_string(&emit, "device_name", report->device_description);
-    fq_emit_string(&emit, "gemm_device", report->gemm_device);
-    fq_emit_string(&emit, "gemm_device_name", report->gemm_device_description);
     emit_activations(&emit, report->activations);
     fq_emit_begin(&emit, "tensors", '[');
     for (size_t i = 0; i < verify->n_tensors; i++)

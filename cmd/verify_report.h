@@ -11,8 +11,6 @@ typedef struct fq_verify_report {
     const fq_activations_options *activations; // NULL: no GEMM check
     const char *device;                        // "cpu"
     const char *device_description;            // "AVX-512"
-    const char *gemm_device;                   // of the products; NULL: no GEMM check
-    const char *gemm_device_description;
     double seconds;
     const fq_messages *warnings;
 } fq_verify_report;
@@ -23,9 +21,6 @@ typedef struct fq_verify_columns {
     bool products; // against the reference,
     bool gemm;     // or against themselves alone
 } fq_verify_columns;
-
-// True if the products come from another device than the rest.
-bool fq_verify_has_gemm_device(const fq_verify_report *report);
 
 fq_verify_columns fq_verify_find_columns(const fq_verify *verify);
 

@@ -170,12 +170,8 @@ static void print_verdict(const fq_printer *printer, const fq_verify_report *rep
         fq_print(printer, FQ_PLAIN, "Error of all weights %.4f%%, ", 100 * summary->weight_rel_l2);
     if (!isnan(summary->gemm_rel_l2))
         fq_print(printer, FQ_PLAIN, "of products %.4f%%, ", 100 * summary->gemm_rel_l2);
-    fq_print(printer, FQ_PLAIN, "%.2f s, device: %s (%s)", report->seconds, report->device,
-             report->device_description);
-    if (fq_verify_has_gemm_device(report))
-        fq_print(printer, FQ_PLAIN, ", of products: %s (%s)", report->gemm_device,
-                 report->gemm_device_description);
-    fq_print_line(printer, "%s", "");
+    fq_print_line(printer, "%.2f s, device: %s (%s)", report->seconds, report->device,
+                  report->device_description);
 }
 
 fq_status fq_verify_text(const fq_printer *printer, const fq_verify_report *report, bool quiet,

@@ -31,13 +31,17 @@ static double estimate_seconds(const fq_device_work *work, uint32_t n_gpus) {
         rate = least(rate, least(n_threads, (double)work->n_files) * file);
     if (n_gpus > 0)
         rate = least(rate, n_gpus * bus);
-    return (double)work->nbytes / rate + n_gpus * context_seconds();
+    // Products in a second, of which there are three for each; a GPU does them while files are
+    // read.
+    const double thread_products = 7e9;
+    const double products = n_gpus > 0 ? 0 : work->n_products / (n_threads * thread_products);
+    return (double)work->nbytes / rate + products + n_gpus * context_seconds();
 }
 
 // The number of GPUs, n_max at most, with which the work is done soonest; 0: the CPU.
 static uint32_t choose_n_gpus(const fq_device_work *work, uint32_t n_max) {
     uint32_t best = 0;
-    if (work->nbytes == 0)
+    if (work->nbytes == 0 && work->n_products == 0)
         return 0;
     for (uint32_t n = 1; n <= n_max; n++) {
         if (estimate_seconds(work, n) < estimate_seconds(work, best))

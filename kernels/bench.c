@@ -10,7 +10,7 @@
 
 // "auto" takes a GPU where there is one: what is asked is how fast it is.
 static fq_status choose(fq_device_choice *out, const char *device, fq_error *err) {
-    const fq_device_work work = {.nbytes = UINT64_MAX, .n_threads = 1, .n_files = 1};
+    const fq_device_work work = {.nbytes = UINT64_MAX, .n_threads = 1};
     return fq_device_choose(out, device, &work, err);
 }
 

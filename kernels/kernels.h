@@ -19,7 +19,8 @@ typedef struct fq_device_choice {
 
 // What a run has to compute, for "auto" to weigh.
 typedef struct fq_device_work {
-    uint64_t nbytes;    // read and written by quantizing and casting back
+    uint64_t nbytes;    // read and written by quantizing, casting back and comparing
+    double n_products;  // of a weight's element and a token's, in verify's GEMM
     uint32_t n_threads; // that would do it on the CPU
     uint64_t n_files;   // that are written; 0: none
 } fq_device_work;

@@ -142,10 +142,8 @@ fq_status fq_verify_plan(fq_verify *out, const fq_checkpoint *checkpoint, const 
 typedef struct fq_verify_run_options {
     const fq_backend *backend;
     const fq_checker *checker;
-    fq_device *device;              // opened for checks, with n_lanes and band_elements
-    const fq_gemm *gemm;            // NULL: no GEMM check
-    const fq_backend *gemm_backend; // with gemm: its own,
-    fq_device *gemm_device;         // opened with n_lanes and band_elements; may be device
+    fq_device *device;                         // opened for checks, with n_lanes and band_elements
+    const fq_gemm *gemm;                       // NULL: no GEMM check
     const fq_activations_options *activations; // with gemm
     uint32_t n_lanes;                          // at least 1
     size_t band_elements;                      // of the largest band, FQ_MIN_BAND_ELEMENTS at least

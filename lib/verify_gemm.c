@@ -122,7 +122,7 @@ void fq_verify_gemms_close(fq_verify_gemms *gemms) {
         free(gemms->lanes[i].sums);
         free(gemms->lanes[i].words);
     }
-    fq_activation_sets_close(gemms->sets, gemms->options->gemm_device);
+    fq_activation_sets_close(gemms->sets, gemms->options->device);
     pthread_mutex_destroy(&gemms->lock);
     free(gemms->lanes);
     free(gemms->keys);
@@ -190,9 +190,9 @@ static fq_status add_piece(const gemm_strip *strip, fq_error *err) {
         .source = operands->source ? (const char *)operands->source + first * size : NULL,
         .source_dtype = operands->source_dtype,
     };
-    fq_status status = options->gemm->add(options->gemm_device, strip->lane_index, &piece, err);
+    fq_status status = options->gemm->add(options->device, strip->lane_index, &piece, err);
     if (!status)
-        status = options->gemm_backend->wait(options->gemm_device, strip->lane_index, err);
+        status = options->backend->wait(options->device, strip->lane_index, err);
     return status;
 }
 
@@ -204,9 +204,9 @@ static void add_error(fq_sum *sum, double error2) {
 static fq_status end_strip(const gemm_strip *strip, fq_verify_products *products, fq_error *err) {
     const fq_verify_run_options *options = strip->gemms->options;
     const fq_gemm_result result = {.sums = strip->lane->sums};
-    fq_status status = options->gemm->end(options->gemm_device, strip->lane_index, &result, err);
+    fq_status status = options->gemm->end(options->device, strip->lane_index, &result, err);
     if (!status)
-        status = options->gemm_backend->wait(options->gemm_device, strip->lane_index, err);
+        status = options->backend->wait(options->device, strip->lane_index, err);
     if (status)
         return status;
     pthread_mutex_lock(&strip->gemms->lock);
@@ -239,7 +239,7 @@ static fq_status multiply_strip(const gemm_strip *strip, fq_verify_products *pro
     lane->sums = make_room(lane->sums, &lane->n_sums, strip->rows, sizeof *lane->sums);
     fq_status status = lane->sums ? FQ_OK : fq_fail_memory(err);
     if (!status && band->col0 == 0)
-        status = options->gemm->begin(options->gemm_device, strip->lane_index, lane->set->operand,
+        status = options->gemm->begin(options->device, strip->lane_index, lane->set->operand,
                                       strip->rows, err);
     if (!status)
         status = add_piece(strip, err);
@@ -255,7 +255,7 @@ fq_status fq_verify_gemms_multiply(fq_verify_gemms *gemms, uint32_t lane_index, 
     if (!gemms || gemms->keys[tensor].cols == 0 || band->rows == 0)
         return FQ_OK;
     const fq_verify_run_options *options = gemms->options;
-    const fq_activations_place place = {options->gemm_backend, options->gemm_device, lane_index};
+    const fq_activations_place place = {options->backend, options->device, lane_index};
     gemm_lane *lane = &gemms->lanes[lane_index];
     gemm_strip strip = {
         .gemms = gemms, .lane = lane, .lane_index = lane_index, .operands = operands};

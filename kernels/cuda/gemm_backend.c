@@ -6,6 +6,8 @@
 #include "kernels/cuda/gemm_exact.h"
 #include "lib/scale.h"
 
+#include <cuda_runtime_api.h>
+
 #include <assert.h>
 #include <stdlib.h>
 

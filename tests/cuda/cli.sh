@@ -45,7 +45,7 @@ for device in cuda cuda:0 cuda:1 cuda:1,0; do
 done
 expect 0 '(2 x Fake GPU)' "$fake" convert m -o named --device cuda
 verify=(verify cpu8 --reference m)
-expect 0 'device: cuda (2 x Fake GPU), of products: cpu (' "$fake" "${verify[@]}" --device cuda
+expect 0 'device: cuda (2 x Fake GPU)' "$fake" "${verify[@]}" --device cuda
 expect 0 'device: cuda (Fake GPU)' "$fake" "${verify[@]}" --device cuda:1 --no-gemm
 expect 5 'there is no GPU 2' "$fake" "${verify[@]}" --device cuda:2
 expect 5 'there is no GPU 2, for this machine has 2' "$fake" convert m -o never --device cuda:0,2

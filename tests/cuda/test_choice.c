@@ -74,6 +74,13 @@ static void test_auto(void) {
     // So many threads want more than the bus of one GPU gives, but not more than two do.
     const fq_device_work wide = {.nbytes = (uint64_t)1 << 40, .n_threads = 32, .n_files = 32};
     check_choice("auto", &wide, "cuda", 2, 0);
+    // To multiply them with 128 tokens takes the CPU seconds, but with one no longer than a
+    // context.
+    const fq_device_work products = {
+        .nbytes = 12900000000, .n_products = 4.3e9 * 128, .n_threads = 8};
+    check_choice("auto", &products, "cuda", 1, 0);
+    const fq_device_work few = {.nbytes = 12900000000, .n_products = 4.3e9, .n_threads = 8};
+    check_choice("auto", &few, "cpu", 0, 0);
     setenv("FP8Q_CUDA_CONTEXT_SECONDS", "-1", 1);
     check_choice("auto", &little, "cuda", 3, 0);
     setenv("FP8Q_CUDA_CONTEXT_SECONDS", "1e9", 1);
