@@ -42,7 +42,6 @@ typedef struct heuristic {
 // Handles, descriptions, layouts and preferences are pointers to what only the library knows; every
 // function returns 0 if it worked.
 struct fq_cublaslt {
-    void *library;
     int (*create)(void **handle);
     int (*destroy)(void *handle);
     int (*multiply)(void *handle, void *operation, const void *alpha, const void *a, void *a_layout,
@@ -67,7 +66,7 @@ struct fq_cublaslt {
     heuristic chosen;
 };
 
-static bool find_functions(fq_cublaslt *lt) {
+static bool find_functions(fq_cublaslt *lt, void *library) {
     const struct {
         void *function; // its address is written here
         const char *name;
@@ -86,7 +85,7 @@ static bool find_functions(fq_cublaslt *lt) {
         {&lt->find_algorithms, "cublasLtMatmulAlgoGetHeuristic"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        *(void **)table[i].function = dlsym(lt->library, table[i].name);
+        *(void **)table[i].function = dlsym(library, table[i].name);
         if (!*(void **)table[i].function)
             return false;
     }
@@ -94,13 +93,11 @@ static bool find_functions(fq_cublaslt *lt) {
 }
 
 fq_cublaslt *fq_cublaslt_open(void) {
-    fq_cublaslt *lt = calloc(1, sizeof *lt);
-    if (!lt)
-        return NULL;
-    lt->library = dlopen("libcublasLt.so.13", RTLD_NOW);
-    if (!lt->library)
-        lt->library = dlopen("libcublasLt.so", RTLD_NOW);
-    if (lt->library && find_functions(lt) && lt->create(&lt->handle) == 0 &&
+    void *library = dlopen("libcublasLt.so.13", RTLD_NOW);
+    if (!library)
+        library = dlopen("libcublasLt.so", RTLD_NOW);
+    fq_cublaslt *lt = library ? calloc(1, sizeof *lt) : NULL;
+    if (lt && find_functions(lt, library) && lt->create(&lt->handle) == 0 &&
         cudaMalloc(&lt->workspace, WORKSPACE_NBYTES) == cudaSuccess)
         return lt;
     (void)cudaGetLastError(); // or a later call would tell of it
@@ -128,9 +125,7 @@ void fq_cublaslt_close(fq_cublaslt *lt) {
         lt->destroy(lt->handle);
     }
     (void)cudaFree(lt->workspace);
-    if (lt->library)
-        dlclose(lt->library);
-    free(lt);
+    free(lt); // the library stays: what it told the driver of itself would outlive it
 }
 
 static bool set_number(fq_cublaslt *lt, int attribute, int32_t value) {

@@ -48,7 +48,7 @@ __device__ void load_tile(tile &to, const void *matrix, uint64_t stride, uint64_
                           uint64_t rows, uint64_t col0, uint64_t end) {
     const uint32_t lane = threadIdx.x % 32;
     const uint64_t col = col0 + lane;
-#pragma unroll 8
+#pragma unroll 16
     for (uint32_t r = threadIdx.x / 32; r < TILE; r += THREADS / 32) {
         const bool inside = row0 + r < rows && col < end;
         to.columns[lane][r] = inside ? load<DTYPE>(matrix, (row0 + r) * stride + col) : 0.0;
