@@ -41,10 +41,12 @@ typedef struct fq_gemm_piece {
 // cut into strips and pieces. Of devices whose tensor cores add otherwise, Yexact and Yref have
 // these bits, and Y stays within the bound of docs/numerics.md.
 //
-// Left out is an element whose Yexact or Yref is NaN, or beyond 2^100 in magnitude, or under 2^-100
-// and not 0: FP32 may have left its range on the way.
+// Left out is a row whose Yexact or Yref has an element that is NaN or beyond 2^100 in magnitude,
+// or has none that is 2^-100 at least and some that are not 0: FP32 may have left its range on the
+// way. The other elements of such a row would mislead: they are those where products cancel, and
+// errors do not.
 typedef struct fq_gemm_sums {
-    uint64_t n;           // elements that were not left out
+    uint64_t n;           // elements: all tokens, or 0 if the row is left out
     double kernel_error2; // Σ (Y − Yexact)²
     double exact2;        // Σ Yexact²
     double error2;        // Σ (Y − Yref)²; 0 without a reference

@@ -289,20 +289,26 @@ static fq_status add(fq_device *device, uint32_t lane_index, const fq_gemm_piece
 }
 
 // What FP32 holds, also where sums pass through more than they come to. False for NaN.
-static bool is_in_range(double y) {
-    const double magnitude = fabs(y);
-    return y == 0.0 || (magnitude >= 0x1p-100 && magnitude <= 0x1p100);
+static bool is_in_range(const double *y, size_t n) {
+    double greatest = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        if (!(fabs(y[i]) <= 0x1p100))
+            return false;
+        greatest = fmax(greatest, fabs(y[i]));
+    }
+    return greatest == 0.0 || greatest >= 0x1p-100;
 }
 
 static fq_gemm_sums sum_row(const fq_cpu_gemm_lane *lane, size_t row) {
     const size_t first = row * lane->activations->padded_tokens;
+    const size_t tokens = lane->activations->tokens;
     fq_gemm_sums sums = {0};
-    for (size_t i = first; i < first + lane->activations->tokens; i++) {
+    if (!is_in_range(lane->exact + first, tokens) || !is_in_range(lane->reference + first, tokens))
+        return sums;
+    sums.n = tokens;
+    for (size_t i = first; i < first + tokens; i++) {
         const double exact = lane->exact[i], reference = lane->reference[i];
-        if (!is_in_range(exact) || !is_in_range(reference))
-            continue;
         const double kernel_error = (double)lane->product[i] - exact;
-        sums.n++;
         sums.kernel_error2 += kernel_error * kernel_error;
         sums.exact2 += exact * exact;
         if (!lane->has_reference)

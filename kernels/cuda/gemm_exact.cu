@@ -155,9 +155,16 @@ __global__ void __launch_bounds__(WIDE_THREADS) mend(const fq_cuda_gemm g) {
 }
 
 // What FP32 holds, also where sums pass through more than they come to. False for NaN.
-__device__ bool is_in_range(double y) {
-    const double magnitude = fabs(y);
-    return y == 0.0 || (magnitude >= 0x1p-100 && magnitude <= 0x1p100);
+__device__ bool is_in_range(const double *row, const fq_cuda_products &products) {
+    double greatest = 0.0;
+    bool is_small = true;
+#pragma unroll 4
+    for (uint64_t token = 0; token < products.tokens; token++) {
+        const double magnitude = fabs(row[token * products.rows]);
+        is_small &= magnitude <= 0x1p100;
+        greatest = fmax(greatest, magnitude);
+    }
+    return is_small && (greatest == 0.0 || greatest >= 0x1p-100);
 }
 
 __device__ double add_square(double sum, double value) {
@@ -168,21 +175,21 @@ __device__ double add_square(double sum, double value) {
 __global__ void __launch_bounds__(WIDE_THREADS)
     sum_up(const fq_cuda_products products, fq_gemm_sums *out) {
     const uint64_t row = blockIdx.x * (uint64_t)WIDE_THREADS + threadIdx.x;
+    fq_gemm_sums sums = {};
     if (row >= products.rows)
         return;
-    fq_gemm_sums sums = {};
+    if (is_in_range(products.exact + row, products) &&
+        (!products.reference || is_in_range(products.reference + row, products)))
+        sums.n = products.tokens;
 #pragma unroll 4
-    for (uint64_t token = 0; token < products.tokens; token++) {
+    for (uint64_t token = 0; token < sums.n; token++) {
         const uint64_t i = token * products.rows + row;
         const double y = (double)products.product[i], exact = products.exact[i];
-        const double reference = products.reference ? products.reference[i] : 0.0;
-        if (!is_in_range(exact) || !is_in_range(reference))
-            continue;
-        sums.n++;
         sums.kernel_error2 = add_square(sums.kernel_error2, y - exact);
         sums.exact2 = add_square(sums.exact2, exact);
         if (!products.reference)
             continue;
+        const double reference = products.reference[i];
         sums.error2 = add_square(sums.error2, y - reference);
         sums.reference2 = add_square(sums.reference2, reference);
     }

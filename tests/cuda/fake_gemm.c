@@ -128,25 +128,32 @@ typedef struct summation {
     fq_gemm_sums *sums;
 } summation;
 
-static bool is_in_range(double y) {
-    return y == 0.0 || (fabs(y) >= 0x1p-100 && fabs(y) <= 0x1p100);
+// y: tokens elements, rows apart.
+static bool is_in_range(const double *y, const fq_cuda_products *p) {
+    double greatest = 0.0;
+    for (uint64_t t = 0; y && t < p->tokens; t++) {
+        if (!(fabs(y[t * p->rows]) <= 0x1p100))
+            return false;
+        greatest = fmax(greatest, fabs(y[t * p->rows]));
+    }
+    return greatest == 0.0 || greatest >= 0x1p-100;
 }
 
 static void run_summation(const void *arguments) {
     const summation *s = arguments;
     const fq_cuda_products *p = &s->products;
     for (uint64_t row = 0; row < p->rows; row++) {
-        fq_gemm_sums sums = {0};
-        for (uint64_t i = row; i < p->tokens * p->rows; i += p->rows) {
+        const bool counts = is_in_range(p->exact + row, p) &&
+                            is_in_range(p->reference ? p->reference + row : NULL, p);
+        fq_gemm_sums sums = {.n = counts ? p->tokens : 0};
+        for (uint64_t t = 0; t < sums.n; t++) {
+            const uint64_t i = t * p->rows + row;
             const double y = (double)p->product[i], exact = p->exact[i];
-            const double reference = p->reference ? p->reference[i] : 0.0;
-            if (!is_in_range(exact) || !is_in_range(reference))
-                continue;
-            sums.n++;
+            const double reference = p->reference ? p->reference[i] : y;
             sums.kernel_error2 += (y - exact) * (y - exact);
             sums.exact2 += exact * exact;
-            sums.error2 += p->reference ? (y - reference) * (y - reference) : 0.0;
-            sums.reference2 += reference * reference;
+            sums.error2 += (y - reference) * (y - reference);
+            sums.reference2 += p->reference ? reference * reference : 0.0;
         }
         s->sums[row] = sums;
     }

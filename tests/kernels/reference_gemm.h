@@ -63,28 +63,33 @@ static inline gemm_element reference_gemm(const gemm_case *c, uint64_t token, ui
     return y;
 }
 
-static inline bool reference_gemm_counts(const gemm_element *y) {
-    const double values[2] = {fabs(y->exact), fabs(y->reference)};
-    for (int i = 0; i < 2; i++) {
-        const bool in_range = values[i] >= 0x1p-100 && values[i] <= 0x1p100;
-        if (values[i] != 0.0 && !in_range)
-            return false;
+// Whether the row with these elements counts.
+static inline bool reference_gemm_counts(const gemm_element *row, uint64_t tokens) {
+    bool any[2] = {false, false}, any_large[2] = {false, false};
+    for (uint64_t t = 0; t < tokens; t++) {
+        const double values[2] = {fabs(row[t].exact), fabs(row[t].reference)};
+        for (int i = 0; i < 2; i++) {
+            if (isnan(values[i]) || values[i] > 0x1p100)
+                return false;
+            any[i] = any[i] || values[i] > 0.0;
+            any_large[i] = any_large[i] || values[i] >= 0x1p-100;
+        }
     }
-    return true;
+    return any[0] == any_large[0] && any[1] == any_large[1];
 }
 
-// Adds one element to the sums of its row.
-static inline void reference_gemm_add(fq_gemm_sums *sums, const gemm_case *c,
-                                      const gemm_element *y) {
-    if (!reference_gemm_counts(y))
-        return;
-    const double kernel_error = (double)y->product - y->exact;
-    const double error = (double)y->product - y->reference;
-    sums->n++;
-    sums->kernel_error2 += kernel_error * kernel_error;
-    sums->exact2 += y->exact * y->exact;
-    sums->error2 += c->w.source ? error * error : 0.0;
-    sums->reference2 += c->w.source ? y->reference * y->reference : 0.0;
+// The sums of a row.
+static inline fq_gemm_sums reference_gemm_sums(const gemm_case *c, const gemm_element *row) {
+    fq_gemm_sums sums = {.n = reference_gemm_counts(row, c->x.tokens) ? c->x.tokens : 0};
+    for (uint64_t t = 0; t < sums.n; t++) {
+        const double kernel_error = (double)row[t].product - row[t].exact;
+        const double error = (double)row[t].product - row[t].reference;
+        sums.kernel_error2 += kernel_error * kernel_error;
+        sums.exact2 += row[t].exact * row[t].exact;
+        sums.error2 += c->w.source ? error * error : 0.0;
+        sums.reference2 += c->w.source ? row[t].reference * row[t].reference : 0.0;
+    }
+    return sums;
 }
 
 #endif
