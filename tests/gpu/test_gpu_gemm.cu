@@ -329,7 +329,7 @@ void try_large(request *r) {
 void try_instances(request *r) {
     subject s;
     for (uint32_t i = 0; make_instance(&s, i); i++)
-        try_many(r, s, r->seed + 100 + i, 80);
+        try_many(r, s, r->seed + 100 + i, 150);
 }
 
 // False if there is no such subject.
@@ -340,7 +340,7 @@ bool try_subjects(request *r, int capability) {
     if (first >= '0' && first <= '9') {
         if (!make_instance(&s, (uint32_t)atoi(r->subject)))
             return false;
-        try_many(r, s, r->seed, 80);
+        try_many(r, s, r->seed, 150);
         return true;
     }
     bool known = all || strcmp(r->subject, "large") == 0;
@@ -349,7 +349,7 @@ bool try_subjects(request *r, int capability) {
             continue;
         known = true;
         if (strcmp(name, "mma") != 0 || capability >= 89)
-            try_many(r, make_subject(name), r->seed, strcmp(name, "auto") == 0 ? 2000 : 300);
+            try_many(r, make_subject(name), r->seed, strcmp(name, "auto") == 0 ? 5000 : 500);
     }
     if (all && capability == 90)
         try_instances(r);

@@ -44,13 +44,14 @@ products() {
         sed -nE 's/.*"gemm": \{"tokens": [0-9]+, "rel_l2": ([^,]*), "kernel_rel_l2": ([^}]*)\}.*/\1 \2/p'
 }
 
-# close_products OPTIONS...: the products of both devices have the same error, but for what the sums
-# of tensor cores add, and these are no further off than they may be.
+# close_products OPTIONS...: the products of both devices have the same error, give or take what their
+# own sums are off (the triangle inequality, with the exact product nearly as long as the reference's), and
+# these are no further off than they may be.
 close_products() {
     products cpu "$@" >cpu
     products cuda "$@" >cuda
     if ! paste -d ' ' cpu cuda | awk '
-        { d = $1 / $3 - 1; bad += d * d > 1e-8 || $2 > 1e-6 || $4 > 5e-3 }
+        { d = $1 - $3; bad += d * d > (1.1 * ($2 + $4)) ^ 2 || $2 > 1e-6 || $4 > 5e-3 }
         END { exit bad || NR == 0 }'; then
         echo "verify $*: products differ:"
         paste cpu cuda
@@ -97,22 +98,24 @@ make_experts moe
 
 for format in f32 pow2 e8m0 packed; do
     convert m -o q.$format --scale-format $format
-    convert moe -o moe.$format --scale-format $format
     convert rare.safetensors -o rare.$format.safetensors --scale-format $format
-    for threads in 1 2 3; do
-        on_both 0 q.$format --reference m --threads $threads
-    done
+    on_both 0 q.$format --reference m --threads 3
+    on_both 0 rare.$format.safetensors --reference rare.safetensors
+done
+
+# The scales that are stored as they are, and those that are not, through all the rest.
+for format in f32 packed; do
+    convert moe -o moe.$format --scale-format $format
+    on_both 0 q.$format --reference m --threads 1
     on_both 0 moe.$format --reference moe
     close_products q.$format --reference m --threads 3
-    close_products moe.$format --reference moe --tokens 3
-    close_products moe.$format --reference moe --activations outlier
-    on_both 0 rare.$format.safetensors --reference rare.safetensors
+    close_products moe.$format --reference moe --tokens 3 --activations outlier
     on_both 1 rare.$format.safetensors --reference other.safetensors
     on_both 0 q.$format
     # Of another maker, as far as anyone can tell.
     LC_ALL=C sed -i 's/fp8q\.version/FP8Q.VERSION/' rare.$format.safetensors
     on_both 1 rare.$format.safetensors --reference other.safetensors
-    for percent in 20 40 60 90; do
+    for percent in 30 90; do
         spoil rare.$format.safetensors $percent '\x7f'
         spoil q.$format/model-00002-of-00002.safetensors $percent '\xff'
         on_both 1 rare.$format.safetensors --reference rare.safetensors
