@@ -7,13 +7,13 @@
 // Cycles of a multiprocessor, as measured on an H200 (docs/kernels.md).
 enum {
     K_BLOCK = 128,
-    START = 4000,        // from launch until the first stage has arrived, and the way out
-    TILE_END = 900,      // of a tile of 128×128: what storing it keeps the tensor cores from
-    ROWS_END = 1200,     // adding up a tile in one block, and storing it
-    CLUSTER_END = 900,   // more, where a cluster adds up
-    EXCHANGE_BYTES = 12, // that a block reads from the others' shared memory in a cycle
-    INGRESS_BYTES = 50,  // that TMA brings into a multiprocessor in a cycle
-    MEMORY_BYTES = 2300, // that the device memory gives all multiprocessors in a cycle
+    START = 3700,        // from launch until the first stage has arrived, and the way out
+    TILE_END = 950,      // of a tile of 128×128: what storing it keeps the tensor cores from
+    ROWS_END = 1250,     // adding up a tile in one block, and storing it
+    CLUSTER_END = 1100,  // more, where a cluster adds up; twice that if its blocks are odd
+    EXCHANGE_BYTES = 18, // that a block reads from the others' shared memory in a cycle
+    INGRESS_BYTES = 56,  // that TMA brings into a multiprocessor in a cycle
+    MEMORY_BYTES = 2500, // that the device memory gives all multiprocessors in a cycle
 };
 
 static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -28,29 +28,34 @@ static uint64_t clusters_at_one_time(uint32_t n_blocks, uint64_t size) {
 }
 
 // Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Per cent of that
-// rate which a tile reaches: the narrower it is, the more of shared memory's bandwidth it takes.
+// rate which a tile reaches, fitted to what was measured (docs/kernels.md).
 static uint64_t tile_efficiency(const fq_cuda_gemm_choice *c) {
-    const uint64_t wide = c->tile_m == 256   ? 93
-                          : c->tile_n >= 160 ? 90
-                          : c->tile_n >= 128 ? 84
-                          : c->tile_n >= 96  ? 74
-                                             : 60;
-    return c->share == FQ_CUDA_GEMM_SHARE_NONE ? wide * 88 / 100 : wide;
+    const uint64_t alone = c->tile_m == 256   ? 79
+                           : c->tile_n == 192 ? 78
+                           : c->tile_n == 160 ? 70
+                           : c->tile_n == 128 ? 69
+                           : c->tile_n == 96  ? 58
+                                              : 52;
+    return c->share == FQ_CUDA_GEMM_SHARE_NONE   ? alone
+           : c->share == FQ_CUDA_GEMM_SHARE_BOTH ? alone * 95 / 100
+                                                 : alone * 98 / 100;
 }
 
-// Half tiles that the busiest of n_clusters works on, dealt out as gemm_sm90_walk.cuh does.
-static uint64_t count_rounds(uint64_t n_whole, uint64_t n_narrow, uint64_t n_clusters,
-                             bool can_cut) {
+// Quarters of a tile that the busiest of n_clusters works on, dealt out as gemm_sm90_walk.cuh does.
+// A tile of a narrow column takes three quarters.
+static uint64_t count_quarters(uint64_t n_whole, uint64_t n_narrow, uint64_t n_clusters,
+                               bool can_cut) {
     const uint64_t last_round = n_whole % n_clusters;
     const uint64_t n_cut =
         can_cut && n_whole > n_clusters && last_round <= n_clusters / 2 ? last_round : 0;
-    const uint64_t n_halves = 2 * n_cut + n_narrow, n_even = (n_whole - n_cut) / n_clusters;
-    const uint64_t busy = (n_whole - n_cut) % n_clusters;
+    const uint64_t n_pieces = 2 * n_cut + n_narrow, n_even = (n_whole - n_cut) / n_clusters;
+    const uint64_t piece = n_narrow > 2 * n_cut ? 3 : 2;
+    const uint64_t busy = (n_whole - n_cut) % n_clusters, n_idle = n_clusters - busy;
     if (busy == 0)
-        return 2 * n_even + ceil_div(n_halves, n_clusters);
-    const uint64_t n_for_idle = 2 * (n_clusters - busy);
-    return 2 * n_even + 2 +
-           (n_halves > n_for_idle ? ceil_div(n_halves - n_for_idle, n_clusters) : 0);
+        return 4 * n_even + piece * ceil_div(n_pieces, n_clusters);
+    if (n_pieces <= 2 * n_idle)
+        return 4 * n_even + greater(4, piece * ceil_div(n_pieces, n_idle));
+    return 4 * n_even + greater(4, 2 * piece) + piece * ceil_div(n_pieces - 2 * n_idle, n_clusters);
 }
 
 // Cycles of one 128 of K for each of `at_work` blocks at one time: what the memory needs to give
@@ -70,8 +75,8 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const bool narrow = s->n_groups == 1 && c->tile_n == 128 && (s->n - 1) % unit_n < 64;
     const uint64_t n_units_n = ceil_div(s->n, unit_n) - narrow;
     const uint64_t n_clusters = clusters_at_one_time(s->n_sms, cluster_m * cluster_n);
-    const uint64_t rounds = count_rounds(n_units_m * n_units_n, narrow ? n_units_m : 0, n_clusters,
-                                         s->n_groups == 1 && c->tile_m == 256);
+    const uint64_t quarters = count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0,
+                                             n_clusters, s->n_groups == 1 && c->tile_m == 256);
     const uint64_t tensor = 4 * (c->tile_m / 64) * c->tile_n / 2 * 100 / tile_efficiency(c);
     // Tiles one below the other read the same part of B.
     const uint64_t n_columns = ceil_div(least(n_units_m * n_units_n, n_clusters), n_units_m);
@@ -79,7 +84,7 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
         load_cycles(n_columns * cluster_n, least(rows, c->tile_m), c->tile_n, s->n_sms);
     const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) +
                           TILE_END * (c->tile_m / 128) * c->tile_n / 128;
-    return START + rounds * tile / 2;
+    return START + quarters * tile / 4;
 }
 
 static uint64_t estimate_rows(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_shape *s,
@@ -91,8 +96,10 @@ static uint64_t estimate_rows(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_s
     const uint64_t at_work = ceil_div(n_tiles, rounds) * c->split;
     const uint64_t k_block = load_cycles(at_work, least(rows, c->tile_m), c->tile_n, s->n_sms);
     const uint64_t sums_bytes = (uint64_t)c->tile_m * c->tile_n * sizeof(float);
-    const uint64_t exchange =
-        c->split == 1 ? 0 : CLUSTER_END + sums_bytes * (c->split - 1) / c->split / EXCHANGE_BYTES;
+    const uint64_t exchange = c->split == 1
+                                  ? 0
+                                  : CLUSTER_END * (1 + c->split % 2) +
+                                        sums_bytes * (c->split - 1) / c->split / EXCHANGE_BYTES;
     return START +
            rounds * (ceil_div(ceil_div(s->k, K_BLOCK), c->split) * k_block + ROWS_END + exchange);
 }

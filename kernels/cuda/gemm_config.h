@@ -39,22 +39,26 @@ typedef enum fq_cuda_gemm_share {
     X(1, 128, FQ_CUDA_GEMM_SHARE_A)                                                                \
     X(1, 128, FQ_CUDA_GEMM_SHARE_B)                                                                \
     X(1, 96, FQ_CUDA_GEMM_SHARE_NONE)                                                              \
-    X(1, 64, FQ_CUDA_GEMM_SHARE_NONE)
+    X(1, 96, FQ_CUDA_GEMM_SHARE_A)                                                                 \
+    X(1, 96, FQ_CUDA_GEMM_SHARE_B)                                                                 \
+    X(1, 64, FQ_CUDA_GEMM_SHARE_NONE)                                                              \
+    X(1, 64, FQ_CUDA_GEMM_SHARE_A)                                                                 \
+    X(1, 64, FQ_CUDA_GEMM_SHARE_B)                                                                 \
+    X(1, 64, FQ_CUDA_GEMM_SHARE_BOTH)
 
 // The same with FP32 output, which is for checking more than for speed.
 #define FQ_CUDA_GEMM_TILES_F32_INSTANCES(X) X(1, 128, FQ_CUDA_GEMM_SHARE_NONE)
 
 // Rows: X(rows of a tile, columns, blocks of a multiprocessor).
 #define FQ_CUDA_GEMM_ROWS_INSTANCES(X)                                                             \
+    X(8, 64, 2)                                                                                    \
     X(8, 128, 2)                                                                                   \
     X(16, 64, 2)                                                                                   \
     X(16, 128, 2)                                                                                  \
     X(32, 64, 2)                                                                                   \
     X(32, 128, 2)                                                                                  \
-    X(64, 64, 2)                                                                                   \
-    X(64, 128, 2)                                                                                  \
-    X(128, 64, 2)                                                                                  \
-    X(128, 128, 1)
+    X(64, 64, 1)                                                                                   \
+    X(64, 128, 1)
 
 enum { FQ_CUDA_GEMM_MAX_SPLIT = 8 }; // blocks of a cluster that every Hopper GPU takes
 

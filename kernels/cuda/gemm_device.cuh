@@ -58,33 +58,38 @@ struct b_scale_row {
     }
 };
 
-// The scales of one 128 of N, block after block of K, for a warp: its lanes load 32 blocks at a
-// time, one such window ahead.
+// The scales of one 128 of N along K, for the warp that loads: its lanes hold WINDOW blocks at a
+// time, and ask for one such window ahead.
+constexpr uint32_t WINDOW = 32;
 class b_scale_stream {
     b_scale_row row;
     float now, later; // this lane's, of the window that is being read and of the next
 
-    __device__ __forceinline__ float load(const b_scale_layout &layout, uint32_t window,
+    __device__ __forceinline__ float load(const b_scale_layout &layout, uint32_t first,
                                           uint32_t end) const {
-        return row.at(layout, min(window + ptx::lane_id(), end - 1));
+        return row.at(layout, min(first + ptx::lane_id(), end - 1));
     }
 
   public:
-    // For the blocks of K from `first` on; `end` is past the last, and not 0.
+    // Asks for the window at block `first`. `end` is past the last block, and not 0.
     __device__ __forceinline__ void begin(const b_scale_layout &layout, uint32_t group,
-                                          uint32_t n_block, uint32_t first_k_block, uint32_t end) {
+                                          uint32_t n_block, uint32_t first, uint32_t end) {
         row = b_scale_row::of(layout, group, n_block);
-        later = load(layout, first_k_block, end);
+        later = load(layout, first, end);
     }
 
-    // The scale of block first + i; called for i = 0, 1, …
-    __device__ __forceinline__ float next(const b_scale_layout &layout, uint32_t first_k_block,
-                                          uint32_t i, uint32_t end) {
-        if (i % 32 == 0) {
-            now = later;
-            later = load(layout, first_k_block + i + 32, end);
-        }
-        return __shfl_sync(0xFFFFFFFF, now, i % 32);
+    // Enters the window at block `first`: the one that begin named, then WINDOW blocks on each
+    // time.
+    __device__ __forceinline__ void enter(const b_scale_layout &layout, uint32_t first,
+                                          uint32_t end) {
+        now = later;
+        if (first + WINDOW < end)
+            later = load(layout, first + WINDOW, end);
+    }
+
+    // The scale of block i of the window.
+    __device__ __forceinline__ float at(uint32_t i) const {
+        return __shfl_sync(0xFFFFFFFF, now, i);
     }
 };
 

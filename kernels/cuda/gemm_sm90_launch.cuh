@@ -44,7 +44,8 @@ struct launch_shape {
 };
 
 // Fills config for n_blocks and lets the kernel have its shared memory. attribute belongs to
-// config.
+// config. Blocks alone are no clusters of one: those are spread over the chip, and then neighbours
+// do not ask L2 together for what they share.
 template <class Arguments>
 cudaError_t configure(cudaLaunchConfig_t *config, cudaLaunchAttribute *attribute,
                       void (*kernel)(Arguments), const launch_shape &shape, uint32_t n_blocks) {
@@ -54,21 +55,26 @@ cudaError_t configure(cudaLaunchConfig_t *config, cudaLaunchAttribute *attribute
     config->blockDim = dim3(shape.threads);
     config->dynamicSmemBytes = shape.shared_bytes;
     config->attrs = attribute;
-    config->numAttrs = 1;
+    config->numAttrs = shape.cluster > 1;
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)shape.shared_bytes);
 }
 
-// Clusters that the device runs at one time. A multiprocessor may be left over in a corner of it.
+// Clusters of a kernel of which a multiprocessor holds one block that the device runs at one time.
+// A multiprocessor may be left over in a corner of it.
 template <class Arguments>
 fq_status count_clusters(uint32_t *out, void (*kernel)(Arguments), const launch_shape &shape,
                          fq_error *err) {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
-    int n = 0;
+    int n = 0, device = 0;
     cudaError_t status = configure(&config, &attribute, kernel, shape, shape.cluster);
-    if (status == cudaSuccess)
+    if (status == cudaSuccess && shape.cluster > 1)
         status = cudaOccupancyMaxActiveClusters(&n, (const void *)kernel, &config);
+    else if (status == cudaSuccess)
+        status = cudaGetDevice(&device);
+    if (status == cudaSuccess && shape.cluster == 1)
+        status = cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
     if (status != cudaSuccess || n == 0)
         return fq_fail(err, FQ_DEVICE, "gemm_sm90: %s", cudaGetErrorString(status));
     *out = (uint32_t)n;

@@ -21,6 +21,11 @@ template <int N_STAGES> struct ring {
         stage = stage == N_STAGES - 1 ? 0 : stage + 1;
         phase ^= stage == 0;
     }
+    __device__ __forceinline__ void advance(uint32_t n) {
+        stage += n;
+        phase ^= stage >= N_STAGES;
+        stage -= stage >= N_STAGES ? N_STAGES : 0;
+    }
 };
 
 // Loads a box into this block, or, if it is shared, into all blocks of the mask.
@@ -33,52 +38,107 @@ __device__ __forceinline__ void load(uint32_t shared, const fq_cuda_tensor_map &
         ptx::tma_load(shared, &map, barrier, column, row, ptx::L2_NORMAL);
 }
 
-// Tells the consumers a job.
+// Tells the consumers a job. A warp.
 template <class S>
 __device__ __forceinline__ void tell(storage<S> &s, ring<N_JOBS> &at, const job &j) {
     ptx::mbarrier_wait(ptx::shared_address(&s.done[at.stage]), at.phase ^ 1);
-    s.jobs[at.stage] = j;
-    ptx::mbarrier_arrive(ptx::shared_address(&s.told[at.stage]));
+    if (ptx::elect_one()) {
+        s.jobs[at.stage] = j;
+        ptx::mbarrier_arrive(ptx::shared_address(&s.told[at.stage]));
+    }
     at.advance();
 }
 
-// Loads all stages of all tiles of this block. One thread.
-template <class S> __device__ __forceinline__ void produce(const arguments &args, storage<S> &s) {
-    const member<S> me = member<S>::of_block();
-    const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
-    walk<S> tiles(args);
-    ring<S::N_STAGES> at;
-    ring<N_JOBS> at_job;
-    job j = {};
-    while (tiles.next(&j)) {
-        tell(s, at_job, j);
-        const int32_t a_row = (int32_t)(j.begin + first_m);
-        const int32_t a_scales_row = (int32_t)(j.begin / 4 * 4); // TMA begins at 16 bytes
-        const int32_t b_row = (int32_t)(j.group * (uint32_t)args.gemm.n + j.n0 + first_n);
-        const uint32_t nbytes = S::STAGE_BYTES - (S::WAVES - j.n_waves) * S::WAVE_BYTES;
-#pragma unroll 1 // this thread has few registers
-        for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++, at.advance()) {
-            const uint32_t full = ptx::shared_address(&s.full[at.stage]);
-            const uint32_t a = ptx::shared_address(s.a[at.stage] + first_m * BLOCK);
-            const uint32_t b = ptx::shared_address(s.b[at.stage] + first_n * BLOCK);
-            const uint32_t a_scales = ptx::shared_address(s.a_scales[at.stage]);
-            const int32_t column = (int32_t)(k_block * BLOCK);
-            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-            ptx::mbarrier_arrive_expect(full, nbytes);
+// What the loading warp works on next. B's scales are asked for a tile ahead.
+template <class S> struct upcoming {
+    job what;
+    b_scale_stream b_scales[S::N_B_SCALES]; // of the first 128 of N in the tile, and of the next
+
+    __device__ __forceinline__ void find(walk<S> &tiles, const arguments &args) {
+        what.is_last = !tiles.next(&what);
+        if (what.is_last)
+            return;
 #pragma unroll
-            for (uint32_t wave = 0; wave < S::WAVES; wave++) {
-                if (wave >= j.n_waves)
-                    break;
-                const int32_t m = (int32_t)(wave * WAVES_M);
-                load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m());
-                load<false>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
-                            a_scales_row + m, (int32_t)k_block, 0);
-            }
-            load<S::SHARE_B>(b, args.b, full, column, b_row, me.same_n());
+        for (int i = 0; i < S::N_B_SCALES; i++)
+            b_scales[i].begin(args.b_scales, what.group,
+                              min(what.n0 / BLOCK + i, args.n_n_blocks - 1), 0, args.n_k_blocks);
+    }
+};
+
+// Loads one stage of a tile: a 128 of K. One thread.
+template <class S>
+__device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
+                                           const float (&b_scales)[S::N_B_SCALES],
+                                           const member<S> &me, uint32_t stage, uint32_t k_block) {
+    const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
+    const int32_t a_row = (int32_t)(j.begin + first_m);
+    const int32_t a_scales_row = (int32_t)(j.begin / 4 * 4); // TMA begins at 16 bytes
+    const int32_t b_row = (int32_t)(j.group * (uint32_t)args.gemm.n + j.n0 + first_n);
+    const uint32_t full = ptx::shared_address(&s.full[stage]);
+    const uint32_t a = ptx::shared_address(s.a[stage] + first_m * BLOCK);
+    const uint32_t a_scales = ptx::shared_address(s.a_scales[stage]);
+    const int32_t column = (int32_t)(k_block * BLOCK);
+#pragma unroll
+    for (int i = 0; i < S::N_B_SCALES; i++)
+        s.b_scales[stage][i] = b_scales[i];
+    ptx::mbarrier_arrive_expect(full, S::STAGE_BYTES - (S::WAVES - j.n_waves) * S::WAVE_BYTES);
+#pragma unroll
+    for (uint32_t wave = 0; wave < S::WAVES; wave++) {
+        if (wave >= j.n_waves)
+            break;
+        const int32_t m = (int32_t)(wave * WAVES_M);
+        load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m());
+        load<false>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
+                    a_scales_row + m, (int32_t)k_block, 0);
+    }
+    load<S::SHARE_B>(ptx::shared_address(s.b[stage] + first_n * BLOCK), args.b, full, column, b_row,
+                     me.same_n());
+}
+
+// Loads every N_LOAD_WARPS-th block of one tile's K, from block `turn` on. A warp.
+template <class S>
+__device__ __forceinline__ void load_tile(const arguments &args, storage<S> &s,
+                                          ring<S::N_STAGES> &at, upcoming<S> &now,
+                                          const member<S> &me, uint32_t turn) {
+    for (uint32_t first = 0; first < args.n_k_blocks; first += WINDOW) {
+        const uint32_t n_blocks = min(WINDOW, args.n_k_blocks - first);
+#pragma unroll
+        for (int i = 0; i < S::N_B_SCALES; i++)
+            now.b_scales[i].enter(args.b_scales, first, args.n_k_blocks);
+#pragma unroll 1 // this warp has few registers
+        for (uint32_t i = turn; i < n_blocks; i += S::N_LOAD_WARPS, at.advance(S::N_LOAD_WARPS)) {
+            float b_scales[S::N_B_SCALES];
+#pragma unroll
+            for (int j = 0; j < S::N_B_SCALES; j++)
+                b_scales[j] = now.b_scales[j].at(i);
+            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+            if (ptx::elect_one())
+                load_stage(args, s, now.what, b_scales, me, at.stage, first + i);
         }
     }
-    j.is_last = true;
-    tell(s, at_job, j);
+}
+
+// Loads the stages of all tiles of this block, with the other loading warps. The first of them
+// tells the jobs.
+template <class S>
+__device__ __forceinline__ void produce(const arguments &args, storage<S> &s, uint32_t warp) {
+    const member<S> me = member<S>::of_block();
+    walk<S> tiles(args);
+    ring<S::N_STAGES> at;
+    at.advance(warp);
+    ring<N_JOBS> at_job;
+    upcoming<S> next;
+    next.find(tiles, args);
+    for (uint32_t turn = warp; !next.what.is_last;) {
+        upcoming<S> now = next;
+        if (warp == 0)
+            tell(s, at_job, now.what);
+        next.find(tiles, args);
+        load_tile(args, s, at, now, me, turn);
+        turn = (turn + args.n_k_blocks) % S::N_LOAD_WARPS;
+    }
+    if (warp == 0)
+        tell(s, at_job, next.what);
 }
 
 // The lanes that tell a block that a stage is free again: one for each block that loads it. This
@@ -98,7 +158,9 @@ template <class S> __device__ __forceinline__ uint32_t find_loader(const storage
                                                              : across_m);
 }
 
+// Once the warp has read the stage's scales, and the tensor cores the rest.
 template <class S> __device__ __forceinline__ void release(uint32_t loader, uint32_t stage) {
+    __syncwarp();
     if (loader == 0)
         return;
     if (S::CLUSTER == 1)
@@ -134,43 +196,112 @@ __device__ __forceinline__ void promote(float (&sum)[N_SUMS], const float (&part
 
 // What a warpgroup keeps in registers while it works on a tile.
 template <class S> struct progress {
-    int waves;                              // that have rows to store
-    b_scale_stream b_scales[S::N_B_SCALES]; // of the first 128 of N in the tile, and of the next
-    uint32_t a_scale;                       // of this thread's first row, in a stage's
-    ring<S::N_STAGES> at;                   // the next stage
-    uint32_t loader;                        // whom this lane tells that it is free: find_loader
+    int waves;            // that have rows to store
+    uint32_t a_scale;     // of this thread's first row, in a stage's
+    ring<S::N_STAGES> at; // the next stage
+    uint32_t loader;      // whom this lane tells that it is free: find_loader
 };
+
+// The scales of one 128 of K that a thread needs for a wave.
+template <class S> struct scales {
+    float a_0, a_8, b[S::N_B_SCALES];
+    __device__ __forceinline__ void read(const storage<S> &s, uint32_t stage, int wave,
+                                         uint32_t a_scale) {
+        a_0 = s.a_scales[stage][wave][a_scale];
+        a_8 = s.a_scales[stage][wave][a_scale + 8];
+#pragma unroll
+        for (int i = 0; i < S::N_B_SCALES; i++)
+            b[i] = s.b_scales[stage][i];
+    }
+};
+
+// Begins the products of one wave in a stage.
+template <class S, int N>
+__device__ __forceinline__ void multiply_wave(float (&part)[N / 2], const storage<S> &s,
+                                              const consumer &me, uint32_t stage, int wave) {
+    const uint32_t a = ptx::descriptor_low(ptx::shared_address(s.a[0]) + me.group * WAVE_M * BLOCK);
+    const uint32_t b = ptx::descriptor_low(ptx::shared_address(s.b[0]));
+    multiply<N>(part, a + (stage * S::TILE_M + wave * WAVES_M) * (BLOCK / 16),
+                b + stage * S::TILE_N * (BLOCK / 16));
+}
 
 // Sums up N columns of WAVES waves of a tile. The first FIRST columns lie in one 128 of N.
 template <class S, int WAVES, int N, int FIRST>
 __device__ __forceinline__ void accumulate(sums<S> &sum, storage<S> &s, progress<S> &p,
                                            const consumer &me, const arguments &args) {
-    const uint32_t a = ptx::descriptor_low(ptx::shared_address(s.a[0]) + me.group * WAVE_M * BLOCK);
-    const uint32_t b = ptx::descriptor_low(ptx::shared_address(s.b[0]));
-    for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++, p.at.advance()) {
-        float b_scale[S::N_B_SCALES];
-#pragma unroll
-        for (int i = 0; i < S::N_B_SCALES; i++)
-            if (i == 0 || FIRST < N)
-                b_scale[i] = p.b_scales[i].next(args.b_scales, 0, k_block, args.n_k_blocks);
-        const float *a_scales = s.a_scales[p.at.stage][0] + p.a_scale;
-        ptx::mbarrier_wait(ptx::shared_address(&s.full[p.at.stage]), p.at.phase);
+    bool is_ready = false; // the stage is known to be full
+    for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++) {
+        const uint32_t stage = p.at.stage;
+        if (!is_ready)
+            ptx::mbarrier_wait(ptx::shared_address(&s.full[stage]), p.at.phase);
+        is_ready = false;
+        p.at.advance();
 #pragma unroll
         for (int wave = 0; wave < WAVES; wave++) {
             float part[N / 2];
-            const float a_scale_0 = a_scales[wave * A_SCALES];
-            const float a_scale_8 = a_scales[wave * A_SCALES + 8];
-            multiply<N>(part, a + (p.at.stage * S::TILE_M + wave * WAVES_M) * BLOCK / 16,
-                        b + p.at.stage * S::TILE_N * BLOCK / 16);
+            scales<S> scale;
+            multiply_wave<S, N>(part, s, me, stage, wave);
+            scale.read(s, stage, wave, p.a_scale);
             ptx::wgmma_wait<0>();
+            if (wave == WAVES - 1) { // before the promotion, which takes as long as either
+                release<S>(p.loader, stage);
+                is_ready =
+                    k_block + 1 < args.n_k_blocks &&
+                    ptx::mbarrier_try_wait(ptx::shared_address(&s.full[p.at.stage]), p.at.phase);
+            }
             ptx::wgmma_hold(part);
-            if (wave == WAVES - 1)
-                release<S>(p.loader, p.at.stage);
-            promote<N, FIRST>(sum[wave], part, a_scale_0, a_scale_8, b_scale);
+            promote<N, FIRST>(sum[wave], part, scale.a_0, scale.a_8, scale.b);
         }
         if (WAVES == 0)
-            release<S>(p.loader, p.at.stage);
+            release<S>(p.loader, stage);
     }
+}
+
+// A block of K whose products are being formed.
+template <class S, int N> struct in_flight {
+    float part[N / 2];
+    scales<S> scale;
+    uint32_t stage;
+
+    __device__ __forceinline__ void begin(storage<S> &s, progress<S> &p, const consumer &me) {
+        stage = p.at.stage;
+        ptx::mbarrier_wait(ptx::shared_address(&s.full[stage]), p.at.phase);
+        p.at.advance();
+        multiply_wave<S, N>(part, s, me, stage, 0);
+        scale.read(s, stage, 0, p.a_scale);
+    }
+
+    // Waits for all but the latest PENDING blocks of those that have begun; this one is not
+    // among them.
+    template <int FIRST, int PENDING>
+    __device__ __forceinline__ void end(float (&sum)[S::N_SUMS], const progress<S> &p) {
+        ptx::wgmma_wait<PENDING>();
+        release<S>(p.loader, stage);
+        ptx::wgmma_hold(part);
+        promote<N, FIRST>(sum, part, scale.a_0, scale.a_8, scale.b);
+    }
+};
+
+// The same as accumulate for one wave: the products of a block begin before those of the one
+// before are promoted.
+template <class S, int N, int FIRST>
+__device__ __forceinline__ void accumulate_in_turns(float (&sum)[S::N_SUMS], storage<S> &s,
+                                                    progress<S> &p, const consumer &me,
+                                                    const arguments &args) {
+    in_flight<S, N> even, odd;
+    even.begin(s, p, me);
+    uint32_t n_left = args.n_k_blocks;
+    for (; n_left > 2; n_left -= 2) {
+        odd.begin(s, p, me);
+        even.template end<FIRST, 1>(sum, p);
+        even.begin(s, p, me);
+        odd.template end<FIRST, 1>(sum, p);
+    }
+    if (n_left == 1)
+        return even.template end<FIRST, 0>(sum, p);
+    odd.begin(s, p, me);
+    even.template end<FIRST, 1>(sum, p);
+    odd.template end<FIRST, 0>(sum, p);
 }
 
 // The same for the columns that the tile has in D, and for the border where it is, at one of the
@@ -188,7 +319,10 @@ __device__ __forceinline__ void accumulate_columns(sums<S> &sum, storage<S> &s, 
         if (BLOCK - n0 % BLOCK > FIRST)
             return accumulate_columns<S, WAVES, FIRST + STEP, STEP>(sum, s, p, me, args, n0);
     }
-    accumulate<S, WAVES, S::TILE_N, FIRST>(sum, s, p, me, args);
+    if constexpr (S::HAS_TWO_PARTS)
+        accumulate_in_turns<S, S::TILE_N, FIRST>(sum[0], s, p, me, args);
+    else
+        accumulate<S, WAVES, S::TILE_N, FIRST>(sum, s, p, me, args);
 }
 
 // And for the waves that the warpgroup has in D: WAVES, or fewer.
@@ -206,25 +340,18 @@ __device__ __forceinline__ void accumulate_waves(sums<S> &sum, storage<S> &s, pr
     }
 }
 
-// Waits for the job at that place, and asks for its first scales of B. False if there is none.
+// Waits for the job at that place. False if there is none.
 template <class S>
 __device__ __forceinline__ bool begin(progress<S> &p, const storage<S> &s,
-                                      const ring<N_JOBS> &at_job, const consumer &me,
-                                      const arguments &args) {
+                                      const ring<N_JOBS> &at_job, const consumer &me) {
     ptx::mbarrier_wait(ptx::shared_address(&s.told[at_job.stage]), at_job.phase);
     const job &j = s.jobs[at_job.stage];
-    if (j.is_last)
-        return false;
     p.waves = 0;
 #pragma unroll
     for (int wave = 0; wave < S::WAVES; wave++)
         p.waves += j.begin + me.wave_row(wave) < j.end;
     p.a_scale = j.begin % 4 + me.group * WAVE_M + me.warp * 16 + me.lane / 4;
-#pragma unroll
-    for (int i = 0; i < S::N_B_SCALES; i++)
-        p.b_scales[i].begin(args.b_scales, j.group, min(j.n0 / BLOCK + i, args.n_n_blocks - 1), 0,
-                            args.n_k_blocks);
-    return true;
+    return !j.is_last;
 }
 
 template <class S> __device__ __forceinline__ void consume(const arguments &args, storage<S> &s) {
@@ -232,17 +359,17 @@ template <class S> __device__ __forceinline__ void consume(const arguments &args
     ring<N_JOBS> at_job;
     progress<S> p = {};
     p.loader = find_loader(s);
-    for (bool more = begin(p, s, at_job, me, args); more;) {
+    for (bool more = begin(p, s, at_job, me); more;) {
         sums<S> sum = {};
         const uint32_t slot = at_job.stage;
         accumulate_waves<S, S::WAVES>(sum, s, p, me, args, s.jobs[slot].n0);
         at_job.advance();
         if constexpr (S::F32) {
             store_f32<S>(args.gemm, s.jobs[slot], sum);
-            more = begin(p, s, at_job, me, args);
-        } else { // the next tile's scales of B come while this one is stored
+            more = begin(p, s, at_job, me);
+        } else {
             stage<S>(s, sum);
-            more = begin(p, s, at_job, me, args);
+            more = begin(p, s, at_job, me);
             store_staged<S>(args, s, s.jobs[slot]);
         }
         __syncwarp();
@@ -280,9 +407,9 @@ __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads();
     if (threadIdx.x >= N_CONSUMERS * GROUP) {
         ptx::registers_lower<PRODUCER_REGISTERS>();
-        if (threadIdx.x / 32 == N_CONSUMERS * GROUP / 32 && ptx::elect_one())
-            produce<S>(args, s);
-        __syncwarp();
+        const uint32_t warp = threadIdx.x / 32 - N_CONSUMERS * GROUP / 32;
+        if (warp < S::N_LOAD_WARPS)
+            produce<S>(args, s, __shfl_sync(0xFFFFFFFF, warp, 0));
     } else {
         ptx::registers_raise<CONSUMER_REGISTERS>();
         consume<S>(args, s);

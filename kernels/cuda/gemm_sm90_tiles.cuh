@@ -15,8 +15,8 @@ constexpr uint32_t GROUP = 128; // threads of a warpgroup
 constexpr uint32_t N_CONSUMERS = 2, THREADS = (N_CONSUMERS + 1) * GROUP;
 constexpr uint32_t WAVE_M = 64;                    // rows of a WGMMA, that is of a warpgroup's wave
 constexpr uint32_t WAVES_M = N_CONSUMERS * WAVE_M; // rows of a wave of both
-// 65536 registers a multiprocessor: 384 threads start with 168; 40·128 + 232·256 = 64512.
-constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
+// 65536 registers a multiprocessor: 384 threads start with 168; 56·128 + 224·256 = 64512.
+constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
 // TMA loads rows' scales from a multiple of 16 bytes on: up to 3 before the first row, hence 4
 // more. In shared memory a wave's begin at multiples of 128 bytes.
 constexpr uint32_t A_SCALES_LOADED = WAVES_M + 4, A_SCALES = WAVES_M + 32;
@@ -48,9 +48,16 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr uint32_t PANEL = TILE_N % 64 == 0 ? 64 : 32;
     // A tile whose columns are few is multiplied with half of the columns.
     static constexpr bool HAS_NARROW = TILE_N == 2 * NARROW_N;
+    // Multiprocessors side by side ask L2 once for what both load at one time: the wider operand.
+    static constexpr bool PAIRS_SHARE_A = TILE_M > TILE_N && !SHARE_A;
+    // Warps that load, in turns. One takes 350 cycles for a block of K: too many for small tiles.
+    static constexpr uint32_t N_LOAD_WARPS = WAVES == 1 ? 2 : 1;
+    static_assert(WINDOW % N_LOAD_WARPS == 0, "its blocks have the same places in all windows");
+    // A thread has registers for the products of two blocks of K.
+    static constexpr bool HAS_TWO_PARTS = WAVES == 1 && TILE_N <= 128;
     // As many stages as shared memory holds beside D's tile and the barriers.
     static constexpr uint32_t D_BYTES = F32 ? 0 : TILE_M * TILE_N * sizeof(__nv_bfloat16);
-    static constexpr int N_STAGES = (SHARED_BYTES - D_BYTES - 1024) / (STAGE_BYTES + WAVES * 128);
+    static constexpr int N_STAGES = (SHARED_BYTES - D_BYTES - 2048) / (STAGE_BYTES + WAVES * 128);
     static_assert(N_STAGES >= 3, "one stage in use, one on its way, one between the two");
 };
 
@@ -63,13 +70,14 @@ struct alignas(16) job {
     bool is_last;     // there is none any more: nothing else is set
 };
 
-enum { N_JOBS = 4 }; // that the loading thread may have told and the others not yet done
+enum { N_JOBS = 4 }; // that the loading warp may have told and the others not yet done
 
 template <class S> struct alignas(1024) storage {
     uint8_t a[S::N_STAGES][S::TILE_M * BLOCK];
     uint8_t b[S::N_STAGES][S::TILE_N * BLOCK];
     __nv_bfloat16 d[S::WAVES * N_CONSUMERS][S::F32 ? 0 : WAVE_M * S::TILE_N];
     alignas(128) float a_scales[S::N_STAGES][S::WAVES][A_SCALES];
+    float b_scales[S::N_STAGES][S::N_B_SCALES];
     uint64_t full[S::N_STAGES], empty[S::N_STAGES];
     job jobs[N_JOBS];
     uint64_t told[N_JOBS], done[N_JOBS];

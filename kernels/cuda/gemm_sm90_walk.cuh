@@ -51,12 +51,16 @@ template <class S> class walk {
     }
 
     // `raster` units of M are walked together along N, so that what is at work at one time covers
-    // a nearly square part of D, and reads little of A and B.
+    // a nearly square part of D, and reads little of A and B: column after column, or two at a
+    // time.
     __device__ __forceinline__ place locate(uint32_t unit) const {
         const uint32_t per_band = args.raster * n_units_n;
         const uint32_t first_m = unit / per_band * args.raster, in_band = unit % per_band;
         const uint32_t height = min(args.raster, n_units_m - first_m);
-        return {first_m + in_band % height, in_band / height, 0, 2};
+        if (!S::PAIRS_SHARE_A || in_band >= n_units_n / 2 * 2 * height)
+            return {first_m + in_band % height, in_band / height, 0, 2};
+        const uint32_t pair = in_band / 2;
+        return {first_m + pair % height, pair / height * 2 + in_band % 2, 0, 2};
     }
 
     __device__ __forceinline__ bool next_half(place *out) {

@@ -194,6 +194,21 @@ static __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t 
                  : "memory");
 }
 
+// mbarrier.try_wait.parity: whether the phase of that parity has ended, or ends within the moment
+// that the hardware waits. The warp goes on until it uses the answer.
+static __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, done;\n"
+                 "}\n"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 // ---- TMA: tiles between global and shared memory ----
 
 // prefetch.tensormap
