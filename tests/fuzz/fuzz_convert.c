@@ -82,7 +82,8 @@ static fq_status carry_out(command_run *run, fq_error *err) {
     fq_status status =
         fq_opt_parse(&parsed, run->command, options, &arena, run->n_arguments, run->arguments, err);
     if (status == FQ_OK) {
-        status = run->command->run(options, parsed.operand, &run->reply, err);
+        const fq_call call = {.options = options, .operand = parsed.operand};
+        status = run->command->run(&call, &run->reply, err);
         const bool failed_check = status == FQ_VERIFY_FAILED && run->command == &fq_command_verify;
         DEMAND(status == FQ_OK || status == FQ_BAD_INPUT || failed_check);
         DEMAND(err->status == status && (status == FQ_OK || *err->text));
