@@ -213,6 +213,7 @@ static fq_status end_strip(const gemm_strip *strip, fq_verify_products *products
     for (uint64_t row = 0; row < strip->rows; row++) {
         const fq_gemm_sums *sums = &result.sums[row];
         products->n += sums->n;
+        products->n_rows_left_out += sums->n == 0;
         add_error(&products->kernel_error2, sums->kernel_error2);
         add_error(&products->error2, sums->error2);
         fq_sum_add(&products->exact2, sums->exact2);
@@ -284,12 +285,12 @@ static double relative(const fq_sum *error2, const fq_sum *reference2) {
 }
 
 // What the default limit was derived for. Few tokens are left to chance where the rows of a weight
-// are alike.
+// are alike. A row that is left out as too great sets the scale of those beside it.
 static bool is_default_limited(const fq_activations_options *activations,
-                               const fq_verify_tensor *tensor, uint64_t tokens) {
+                               const fq_verify_tensor *tensor, const fq_verify_products *products) {
     enum { MIN_TOKENS = 32 };
-    return activations->kind == FQ_ACTIVATIONS_NORMAL && tokens >= MIN_TOKENS &&
-           tensor->weight.floored_blocks == 0;
+    return activations->kind == FQ_ACTIVATIONS_NORMAL && products->tokens >= MIN_TOKENS &&
+           products->n_rows_left_out == 0 && tensor->weight.floored_blocks == 0;
 }
 
 void fq_verify_finish_gemm(const fq_verify_gemms *gemms, fq_verify_tensor *tensor,
@@ -306,7 +307,7 @@ void fq_verify_finish_gemm(const fq_verify_gemms *gemms, fq_verify_tensor *tenso
             any && has_reference ? relative(&products->error2, &products->reference2) : (double)NAN,
         .kernel_rel_l2 = any ? relative(&products->kernel_error2, &products->exact2) : (double)NAN,
         .max_kernel_rel_l2 = kernel_limit < 0 ? gemms->options->gemm->max_error : kernel_limit,
-        .is_default_limited = is_default_limited(activations, tensor, products->tokens),
+        .is_default_limited = is_default_limited(activations, tensor, products),
     };
 }
 

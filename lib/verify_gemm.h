@@ -10,6 +10,7 @@
 typedef struct fq_verify_products {
     fq_sum kernel_error2, exact2, error2, reference2; // as in fq_gemm_sums
     uint64_t n;
+    uint64_t n_rows_left_out;
     uint64_t tokens;
 } fq_verify_products;
 

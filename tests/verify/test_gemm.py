@@ -152,10 +152,9 @@ class Figures(GemmCase):
         self.assertIn("wide.weight: not multiplied: too wide for so many tokens", report["notes"])
         self.assertIn("small.weight: not multiplied: blocks that are not 128 x 128", report["notes"])
 
-    def error_of_values_times(self, factor, scale_format):
-        """rel_l2 of normal values of 0.02 times factor; its products are about 0.2 times factor."""
+    def error_of(self, values, scale_format="f32"):
+        """rel_l2 of a square weight; what fp8q makes of it passes."""
         path, output = self.dir / "far.safetensors", self.dir / "far-fp8.safetensors"
-        values = [value * factor for value in codec.floats(quantizer.gaussian((128, 128), 12))]
         tensors.write(path, {"a.weight": codec.bf16_tensor((128, 128), values)})
         self.fp8q("convert", path, "-o", output, "--amax-floor", "0", "--quiet", "--force",
                   "--scale-format", scale_format)  # fmt: skip
@@ -163,18 +162,25 @@ class Figures(GemmCase):
         return report["tensors"][0]["gemm"]["rel_l2"]
 
     def test_values_that_fp32_cannot_hold_are_no_fault_of_the_weights(self):
-        for scale_format in ("f32", "pow2"):
-            for factor in (1e39, 1e-36):
-                self.assertIsNone(self.error_of_values_times(factor, scale_format))
-            for factor in (1e-20, 1e20):
-                self.assertIsNotNone(self.error_of_values_times(factor, scale_format))
+        gaussian = codec.floats(quantizer.gaussian((128, 128), 12))
+        for factor, finite in ((1e39, False), (1e-36, False), (1e-20, True), (1e20, True)):
+            for scale_format in ("f32", "pow2"):
+                error = self.error_of([value * factor for value in gaussian], scale_format)
+                self.assertEqual(error is not None, finite)
 
     def test_rows_that_fp32_holds_in_part_are_left_out_whole(self):
-        # Of products about 16 times 2^100, one in 20 cancels to less, and is all error.
-        self.assertIsNone(self.error_of_values_times(1e32, "f32"))
-        # Of some rows all products are under 2^100, or one at least is over 2^-100.
+        gaussian = codec.floats(quantizer.gaussian((128, 128), 12))
+        # Products are about 16 times 2^100: one in 20 cancels to less, and is all error.
+        self.assertIsNone(self.error_of([value * 1e32 for value in gaussian]))
+        # In some rows, all are under 2^100, or one is over 2^-100.
         for factor in (2e30, 1e-30):
-            self.assertTrue(0.034 < self.error_of_values_times(factor, "f32") < 0.04)
+            error = self.error_of([value * factor for value in gaussian])
+            self.assertTrue(0.034 < error < 0.04, error)
+
+    def test_a_great_row_that_is_left_out_is_no_fault_of_those_beside_it(self):
+        values = codec.floats(quantizer.gaussian((128, 128), 12))
+        values[:128] = [value * 1e33 for value in values[:128]]
+        self.assertEqual(self.error_of(values), 1.0)  # all other codes are 0
 
     def test_without_a_reference(self):
         for gemm in self.gemms(self.copy("packed"), reference=False).values():
