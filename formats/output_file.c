@@ -17,6 +17,10 @@
 // shard then takes the disk's time once, where write and a final fsync take it one after the other.
 enum { WRITE_BACK_NBYTES = 8 << 20 };
 
+// Threads in pwrite to one file where others go past its lock: one that has the lock, and one that
+// is next.
+enum { PLAIN_WRITERS = 2 };
+
 static const char temporary_prefix[] = ".fp8q-", temporary_suffix[] = ".tmp";
 
 static fq_status fail_write(const fq_output_file *file, int errno_value, const char *what,
@@ -140,17 +144,24 @@ static fq_status write_bytes(fq_output_file *file, uint64_t offset, const char *
     return FQ_OK;
 }
 
+// Writes past the lock where others have and await it. Returns how many bytes.
+static size_t write_mapped(const fq_output_file *file, uint64_t offset, const char *bytes,
+                           size_t nbytes) {
+    const unsigned n_writers = __atomic_load_n(&file->n_writers, __ATOMIC_RELAXED);
+    if (file->mapping == FQ_MAP_NEVER ||
+        (file->mapping == FQ_MAP_BUSY && n_writers < PLAIN_WRITERS))
+        return 0;
+    return fq_output_map_write(file->fd, offset, bytes, nbytes);
+}
+
 fq_status fq_output_file_write(fq_output_file *file, uint64_t offset, const void *data,
                                size_t nbytes, fq_error *err) {
     const char *bytes = data;
-    size_t n_mapped = 0;
-    const bool was_busy = __atomic_exchange_n(&file->is_busy, true, __ATOMIC_RELAXED);
-    if (file->mapping == FQ_MAP_ALWAYS || (file->mapping == FQ_MAP_BUSY && was_busy))
-        n_mapped = fq_output_map_write(file->fd, offset, bytes, nbytes);
+    const size_t n_mapped = write_mapped(file, offset, bytes, nbytes);
+    __atomic_fetch_add(&file->n_writers, 1, __ATOMIC_RELAXED);
     const fq_status status =
         write_bytes(file, offset + n_mapped, bytes + n_mapped, nbytes - n_mapped, err);
-    if (!was_busy)
-        __atomic_store_n(&file->is_busy, false, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&file->n_writers, 1, __ATOMIC_RELAXED);
     if (!status &&
         __atomic_add_fetch(&file->n_unsynced, nbytes, __ATOMIC_RELAXED) >= WRITE_BACK_NBYTES) {
         __atomic_store_n(&file->n_unsynced, 0, __ATOMIC_RELAXED);

@@ -139,7 +139,7 @@ fq_status fq_output_check(const fq_output *output, const fq_input *input, fq_err
 // ---- One file
 
 // Whether a file is written through a mapping. Where a file system is memory, that takes twice the
-// processor time of pwrite, but no lock: it pays where another thread has the lock.
+// processor time of pwrite, but no lock: it pays where others have and await the lock.
 typedef enum fq_output_mapping { FQ_MAP_NEVER, FQ_MAP_BUSY, FQ_MAP_ALWAYS } fq_output_mapping;
 
 // By the file system. FP8Q_MAP_OUTPUT, "never" or "always", says otherwise, for tests.
@@ -159,7 +159,7 @@ typedef struct fq_output_file {
     char temporary[64]; // its name until it is finished
     int fd;
     fq_output_mapping mapping;
-    bool is_busy;      // set atomically: a thread is writing
+    unsigned n_writers; // threads in pwrite, counted atomically
     size_t n_unsynced; // bytes, counted atomically, written since the kernel was last told to write
                        // them out
 } fq_output_file;
