@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import struct
 import subprocess
 import tempfile
@@ -19,6 +20,7 @@ SANITIZED = os.environ.get("FP8Q_SANITIZED", "")  # the sanitizers that the prog
 SEED = 20  # of all samples, so that a run can be repeated
 SECONDS = 120  # a run that takes longer hangs
 REPORT = struct.Struct("=6Q")  # of fault.c
+NO_ERROR = re.compile(r"fp8q: (warning: | *\d+%  )")
 SANITIZER_CODE = 99  # of a run with a leak or a bad access, and of no other
 SANITIZER = f"verify_asan_link_order=0:allocator_may_return_null=1:exitcode={SANITIZER_CODE}"
 
@@ -59,9 +61,9 @@ class Outcome(NamedTuple):
 
     @property
     def lines(self):
-        """The messages that are no warnings."""
+        """The messages that are no warnings, nor the progress of a run that takes long here."""
         lines = self.err.decode("utf-8", "replace").splitlines()
-        return [line for line in lines if not line.startswith("fp8q: warning: ")]
+        return [line for line in lines if not NO_ERROR.match(line)]
 
     def brief(self):
         """A few lines for people."""

@@ -21,7 +21,7 @@ CONVERTED = ("folder-fp8", "wide-fp8.safetensors")
 OLD = b"an older output"
 # One lane: calls come in the same order each time.
 PLAIN = ("--device", os.environ.get("FP8Q_FAULTS_DEVICE", "cpu"), "--threads", "1")
-VERIFY = ("--device", "cpu", "--threads", "1")
+VERIFY = ("--device", "cpu", "--threads", "1")  # products on a GPU that is not there take long
 
 # What a run may leave beside OUTPUT.
 BESIDE = {"out.partial", "out.partial.journal"}

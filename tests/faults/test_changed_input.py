@@ -16,7 +16,7 @@ LONE = [
     scenes.Scene("convert a file over another", "convert", "victim", over_old=True),
     scenes.Scene("dequant a file", "dequant", "victim-fp8"),
     scenes.Scene("inspect a file", "inspect", "victim-fp8", options=("--stats", "--json")),
-    scenes.Scene("verify a file", "verify", "victim-fp8", options=(*scenes.VERIFY, "--json")),
+    scenes.Scene("verify a file", "verify", "victim-fp8", options=(*scenes.PLAIN, "--json")),
 ]
 FOLDER = scenes.Scene("convert a folder", "convert", "victims")
 # Reads of FOLDER after which all its files have been opened: of index, headers and config.
