@@ -234,15 +234,25 @@ static bool is_scale(const fq_checkpoint *checkpoint, const char *name) {
 
 static int compare_stacks(const void *a, const void *b) { return compare_modules(a, b); }
 
-// The stacks of experts that stay as they are: engines skip all that is in their modules. Sorted.
+// A parameter of all experts that stays as it is, a stack of theirs as a rule: its module is the
+// experts' own, and engines are told to skip it.
+static bool is_kept_stack(const fq_policy_draft *draft, size_t i) {
+    const fq_tensor *tensor = draft->checkpoint->by_name[i];
+    const size_t n_module = fq_experts_length(tensor->name);
+    if (n_module == 0 || draft->decisions[i].quantize || is_scale(draft->checkpoint, tensor->name))
+        return false;
+    const bool is_floating = fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64;
+    return fq_experts_stack_length(tensor) > 0 || fq_experts_module_length(tensor->name) > 0 ||
+           (is_floating && tensor->rank == 2 && fq_module_length(tensor->name) == n_module);
+}
+
+// The kept stacks of experts: engines skip all that is in their modules. Sorted.
 static size_t find_kept_stacks(expert_matrix *out, const fq_policy_draft *draft) {
     size_t n = 0;
     for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
-        const fq_tensor *tensor = draft->checkpoint->by_name[i];
-        const size_t n_module = fq_experts_length(tensor->name);
-        if (n_module > 0 && !draft->decisions[i].quantize && fq_experts_stack_length(tensor) > 0 &&
-            !is_scale(draft->checkpoint, tensor->name))
-            out[n++] = (expert_matrix){tensor->name, n_module, i};
+        const char *name = draft->checkpoint->by_name[i]->name;
+        if (is_kept_stack(draft, i))
+            out[n++] = (expert_matrix){name, fq_experts_length(name), i};
     }
     qsort(out, n, sizeof *out, compare_stacks);
     return n;

@@ -264,9 +264,12 @@ static void test_matrices_beside_kept_experts(void) {
                        "c.experts.extra.weight BF16 [128, 128]\n"
                        "d.experts.gate_up_proj BF16 [2, 256, 128]\n"
                        "d.experts.down_proj BF16 [2, 128, 128]\n"
-                       "d.experts.extra.weight BF16 [128, 128]\n";
+                       "d.experts.extra.weight BF16 [128, 128]\n"
+                       "e.experts.down_proj BF16 [1, 128]\n"
+                       "e.experts.extra.weight BF16 [128, 128]\n";
     decide(text);
     check_kept("a.experts.extra.weight", "kept with experts.down_proj: fused experts");
+    check_kept("e.experts.extra.weight", "kept with experts.down_proj: fused experts");
     check_kept("b.experts.0.w1.weight", "kept with experts.w13_weight: fused experts: only");
     check_quantized("c.experts.extra.weight", "");
     check_quantized("d.experts.extra.weight", "");
