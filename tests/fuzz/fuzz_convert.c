@@ -84,8 +84,12 @@ static fq_status carry_out(command_run *run, fq_error *err) {
     if (status == FQ_OK) {
         const fq_call call = {.options = options, .operand = parsed.operand};
         status = run->command->run(&call, &run->reply, err);
-        const bool failed_check = status == FQ_VERIFY_FAILED && run->command == &fq_command_verify;
-        DEMAND(status == FQ_OK || status == FQ_BAD_INPUT || failed_check);
+        const bool is_verify = run->command == &fq_command_verify;
+        const bool failed_check = is_verify && status == FQ_VERIFY_FAILED;
+        // A check of no weight at all is no pass.
+        const bool chose_nothing =
+            is_verify && status == FQ_USAGE && strstr(err->text, "no tensor matches --tensor");
+        DEMAND(status == FQ_OK || status == FQ_BAD_INPUT || failed_check || chose_nothing);
         DEMAND(err->status == status && (status == FQ_OK || *err->text));
     }
     fq_arena_free(&arena);
