@@ -36,16 +36,28 @@ size_t fq_experts_module_length(const char *name) {
     return start == 0 || name[start - 1] == '.' ? n : 0;
 }
 
-size_t fq_experts_length(const char *name) {
+// The next component `experts` from `at` on; NULL without one.
+static const char *find_component(const char *name, const char *at) {
     static const char component[] = "experts";
     const size_t n_component = strlen(component);
-    size_t length = 0;
-    for (const char *at = name; (at = strstr(at, component)); at += n_component) {
+    for (; (at = strstr(at, component)); at += n_component) {
         const bool starts = at == name || at[-1] == '.';
         const bool ends = at[n_component] == '.' || at[n_component] == '\0';
         if (starts && ends)
-            length = (size_t)(at - name) + n_component;
+            return at;
     }
+    return NULL;
+}
+
+size_t fq_experts_first_length(const char *name) {
+    const char *at = find_component(name, name);
+    return at ? (size_t)(at - name) + strlen("experts") : 0;
+}
+
+size_t fq_experts_length(const char *name) {
+    size_t length = 0;
+    for (const char *at = name; (at = find_component(name, at)); at = name + length)
+        length = (size_t)(at - name) + strlen("experts");
     return length;
 }
 

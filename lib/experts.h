@@ -10,6 +10,9 @@ size_t fq_experts_module_length(const char *name);
 // The bytes of a name up to its last component `experts`, with it; 0 without one.
 size_t fq_experts_length(const char *name);
 
+// Likewise up to its first component `experts`.
+size_t fq_experts_first_length(const char *name);
+
 // Like fq_experts_module_length, for other stacks of matrices (3-D, of a floating dtype), which are
 // never split: "P.experts" of "P.experts.w13_weight"; "P.moe.input_linear" of
 // "P.moe.input_linear.weight", unless a built-in rule keeps it: those are convolutions.

@@ -52,8 +52,9 @@ typedef struct group_finder {
 // A matrix of a module of experts.
 typedef struct expert_matrix {
     const char *name;
-    size_t n_module; // bytes of "P.experts"
-    size_t position;
+    size_t n_module; // bytes of name: "P.experts"
+    size_t position; // in by_name
+    bool is_beside;  // lies in the module, but is no expert's
 } expert_matrix;
 
 static bool is_component(const char *component, size_t n, const char *text) {
@@ -201,22 +202,35 @@ static int compare_modules(const expert_matrix *a, const expert_matrix *b) {
 static int compare_matrices(const void *a, const void *b) {
     const expert_matrix *x = a, *y = b;
     const int order = compare_modules(x, y);
-    return order ? order : (x->position > y->position) - (x->position < y->position);
+    if (order || x->is_beside != y->is_beside)
+        return order ? order : x->is_beside - y->is_beside;
+    return (x->position > y->position) - (x->position < y->position);
 }
 
-// The group of the n matrices of one module.
+// The group of the n matrices of one module, experts' first. Where these stay, engines skip the
+// module, and so what lies beside them stays too.
 static fq_status add_experts(group_finder *f, const expert_matrix *matrices, size_t n,
                              fq_error *err) {
-    for (size_t i = 0; i < n; i++)
+    size_t n_experts = 0;
+    for (size_t i = 0; i < n; i++) {
         f->members[i] = matrices[i].position;
+        n_experts += !matrices[i].is_beside;
+    }
+    if (n_experts == 0)
+        return FQ_OK;
     fq_fusion_group *group;
     fq_status status =
         add_group(&group, f, matrices[0].name, matrices[0].n_module, f->members, n, err);
     if (status)
         return status;
     group->is_experts = true;
-    for (size_t i = 0; i < n && !status; i++)
+    bool all = true;
+    for (size_t i = 0; i < n_experts && !status; i++) {
         status = keep_ragged_expert(f->draft, group, group->members[i], err);
+        all = all && f->draft->decisions[group->members[i]].quantize;
+    }
+    if (all)
+        group->n = n_experts;
     return status ? status : make_uniform(f->draft, group, err);
 }
 
@@ -232,8 +246,6 @@ static bool is_scale(const fq_checkpoint *checkpoint, const char *name) {
     return false;
 }
 
-static int compare_stacks(const void *a, const void *b) { return compare_modules(a, b); }
-
 // A parameter of all experts that stays as it is, a stack of theirs as a rule: its module is the
 // experts' own, and engines are told to skip it.
 static bool is_kept_stack(const fq_policy_draft *draft, size_t i) {
@@ -246,46 +258,39 @@ static bool is_kept_stack(const fq_policy_draft *draft, size_t i) {
            (is_floating && tensor->rank == 2 && fq_module_length(tensor->name) == n_module);
 }
 
-// The kept stacks of experts: engines skip all that is in their modules. Sorted.
-static size_t find_kept_stacks(expert_matrix *out, const fq_policy_draft *draft) {
-    size_t n = 0;
-    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
-        const char *name = draft->checkpoint->by_name[i]->name;
-        if (is_kept_stack(draft, i))
-            out[n++] = (expert_matrix){name, fq_experts_length(name), i};
-    }
-    qsort(out, n, sizeof *out, compare_stacks);
-    return n;
-}
-
-// The matrices of all modules of experts, and what lies beside a kept stack. Sorted by module.
-static size_t list_experts(expert_matrix *out, const fq_policy_draft *draft,
-                           const expert_matrix *stacks, size_t n_stacks) {
-    size_t n = 0;
-    for (size_t i = 0; i < draft->checkpoint->n_tensors; i++) {
-        const fq_tensor *tensor = draft->checkpoint->by_name[i];
-        const expert_matrix beside = {tensor->name, fq_experts_length(tensor->name), i};
-        size_t n_module = tensor->rank >= 2 ? experts_length(tensor->name) : 0;
-        if (tensor->rank >= 2 && n_module == 0 && beside.n_module > 0 &&
-            bsearch(&beside, stacks, n_stacks, sizeof beside, compare_stacks) &&
-            !is_scale(draft->checkpoint, tensor->name))
-            n_module = beside.n_module;
-        if (n_module > 0)
-            out[n++] = (expert_matrix){tensor->name, n_module, i};
-    }
-    qsort(out, n, sizeof *out, compare_matrices);
+// Writes the modules of experts that a tensor belongs to, or lies in: "a.experts" and
+// "a.experts.0.b.experts". Returns how many, at most MAX_MODULES.
+enum { MAX_MODULES = 3 };
+static size_t list_modules_of(expert_matrix *out, const fq_policy_draft *draft, size_t i) {
+    const fq_tensor *tensor = draft->checkpoint->by_name[i];
+    if (tensor->rank < 2)
+        return 0;
+    size_t n = 0, own = experts_length(tensor->name);
+    const size_t last = fq_experts_length(tensor->name);
+    if (own == 0 && is_kept_stack(draft, i))
+        own = last;
+    if (own > 0)
+        out[n++] = (expert_matrix){tensor->name, own, i, false};
+    if (!draft->decisions[i].quantize || is_scale(draft->checkpoint, tensor->name))
+        return n;
+    const size_t first = fq_experts_first_length(tensor->name);
+    if (last > 0 && last != own)
+        out[n++] = (expert_matrix){tensor->name, last, i, true};
+    if (first > 0 && first != own && first != last)
+        out[n++] = (expert_matrix){tensor->name, first, i, true};
     return n;
 }
 
 // Makes a group of the matrices of each module of experts.
 static fq_status find_experts(group_finder *f, fq_arena *scratch, fq_error *err) {
     const size_t n_tensors = f->draft->checkpoint->n_tensors;
-    expert_matrix *stacks = fq_arena_array(scratch, n_tensors, sizeof *stacks);
-    expert_matrix *matrices = fq_arena_array(scratch, n_tensors, sizeof *matrices);
-    if (!stacks || !matrices)
+    expert_matrix *matrices = fq_arena_array(scratch, MAX_MODULES * n_tensors, sizeof *matrices);
+    if (!matrices)
         return fq_fail_memory(err);
-    const size_t n_stacks = find_kept_stacks(stacks, f->draft);
-    const size_t n = list_experts(matrices, f->draft, stacks, n_stacks);
+    size_t n = 0;
+    for (size_t i = 0; i < n_tensors; i++)
+        n += list_modules_of(&matrices[n], f->draft, i);
+    qsort(matrices, n, sizeof *matrices, compare_matrices);
     for (size_t start = 0, end; start < n; start = end) {
         end = start + 1;
         while (end < n && compare_modules(&matrices[start], &matrices[end]) == 0)

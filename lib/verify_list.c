@@ -31,10 +31,13 @@ static fq_status add_item(list_check *check, const char *name, size_t n, const c
 
 // fp8q lists a module of experts as a whole: "P.experts".
 static bool names_experts(const fq_module_list *list, const char *name, size_t n) {
+    static const char component[] = "experts";
     for (size_t end = n; end > 0;) {
-        if (fq_has_suffix_n(name, end, "experts") && fq_module_list_names(list, name, end))
-            return true;
         const char *dot = memrchr(name, '.', end);
+        const size_t start = dot ? (size_t)(dot - name) + 1 : 0;
+        if (end - start == strlen(component) && memcmp(name + start, component, end - start) == 0 &&
+            fq_module_list_names(list, name, end))
+            return true;
         end = dot ? (size_t)(dot - name) : 0;
     }
     return false;

@@ -266,8 +266,18 @@ static void test_matrices_beside_kept_experts(void) {
                        "d.experts.down_proj BF16 [2, 128, 128]\n"
                        "d.experts.extra.weight BF16 [128, 128]\n"
                        "e.experts.down_proj BF16 [1, 128]\n"
-                       "e.experts.extra.weight BF16 [128, 128]\n";
+                       "e.experts.extra.weight BF16 [128, 128]\n"
+                       "e.experts.0.f.experts.1.up.weight BF16 [128, 128]\n"
+                       "g.experts.0.up.weight BF16 [64, 128]\n"
+                       "g.experts.1.up.weight BF16 [128, 128]\n"
+                       "g.experts.extra.weight BF16 [128, 128]\n"
+                       "g.other_experts.weight BF16 [64, 128]\n"
+                       "g.other_experts.up.weight BF16 [128, 128]\n";
     decide(text);
+    check_kept("e.experts.0.f.experts.1.up.weight", "kept with experts.down_proj");
+    check_kept("g.experts.1.up.weight", "kept with experts.0.up: smaller");
+    check_kept("g.experts.extra.weight", "kept with experts.0.up: smaller");
+    check_quantized("g.other_experts.up.weight", "");
     check_kept("a.experts.extra.weight", "kept with experts.down_proj: fused experts");
     check_kept("e.experts.extra.weight", "kept with experts.down_proj: fused experts");
     check_kept("b.experts.0.w1.weight", "kept with experts.w13_weight: fused experts: only");
