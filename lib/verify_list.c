@@ -3,7 +3,6 @@
 #include "verify_work.h"
 
 #include "module_list.h"
-#include "names.h"
 #include "policy_draft.h"
 
 #include <stdlib.h>

@@ -93,6 +93,20 @@ class b_scale_stream {
     }
 };
 
+// A place in the ring of stages; those who load and those who multiply walk it in step.
+template <int N_STAGES> struct ring {
+    uint32_t stage = 0, phase = 0;
+    __device__ __forceinline__ void advance() {
+        stage = stage == N_STAGES - 1 ? 0 : stage + 1;
+        phase ^= stage == 0;
+    }
+    __device__ __forceinline__ void advance(uint32_t n) {
+        stage += n;
+        phase ^= stage >= N_STAGES;
+        stage -= stage >= N_STAGES ? N_STAGES : 0;
+    }
+};
+
 // Consecutive rows of A that meet one matrix of B.
 struct row_range {
     uint32_t group;

@@ -101,16 +101,6 @@ template <class S> __device__ __forceinline__ bool find_job(job *out, const argu
     return true;
 }
 
-// A place in the ring of stages.
-template <class S> struct ring {
-    uint32_t stage = 0, phase = 0;
-    __device__ __forceinline__ void advance(uint32_t n) {
-        stage += n;
-        phase ^= stage >= S::N_STAGES;
-        stage -= stage >= S::N_STAGES ? S::N_STAGES : 0;
-    }
-};
-
 // One thread.
 template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
@@ -135,7 +125,7 @@ __device__ __forceinline__ void produce(const arguments &args, storage<S> &s, co
                                         uint32_t warp) {
     b_scale_stream b_scales;
     b_scales.begin(args.b_scales, j.rows.group, j.n0 / BLOCK, j.k_begin, args.n_k_blocks);
-    ring<S> at;
+    ring<S::N_STAGES> at;
     at.advance(warp);
     for (uint32_t first = 0; first < j.n_k_blocks; first += WINDOW) {
         const uint32_t n_blocks = min(WINDOW, j.n_k_blocks - first);
@@ -195,7 +185,7 @@ template <class S> struct in_flight {
 // A warpgroup's way through the stages.
 template <class S> class accumulator {
     storage<S> &s;
-    ring<S> at;
+    ring<S::N_STAGES> at;
     uint32_t first_n, a_scale;
 
     __device__ __forceinline__ void begin(in_flight<S> &block) {

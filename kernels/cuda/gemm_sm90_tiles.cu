@@ -14,20 +14,6 @@ namespace {
 using namespace gemm;
 using namespace tiles;
 
-// A place in the ring of stages; both sides walk it in step.
-template <int N_STAGES> struct ring {
-    uint32_t stage = 0, phase = 0;
-    __device__ __forceinline__ void advance() {
-        stage = stage == N_STAGES - 1 ? 0 : stage + 1;
-        phase ^= stage == 0;
-    }
-    __device__ __forceinline__ void advance(uint32_t n) {
-        stage += n;
-        phase ^= stage >= N_STAGES;
-        stage -= stage >= N_STAGES ? N_STAGES : 0;
-    }
-};
-
 // Loads a box into this block, or, if it is shared, into all blocks of the mask.
 template <bool SHARED>
 __device__ __forceinline__ void load(uint32_t shared, const fq_cuda_tensor_map &map,
