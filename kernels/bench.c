@@ -3,7 +3,7 @@
 
 #include "kernels/bench_gemm.h"
 #include "kernels/cpu/bench.h"
-#include "kernels/cuda/bench.h"
+#include "kernels/cuda/bench/bench.h"
 #include "kernels/kernels.h"
 
 #include <math.h>

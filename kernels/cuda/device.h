@@ -5,9 +5,9 @@
 #ifndef FQ_KERNELS_CUDA_DEVICE_H
 #define FQ_KERNELS_CUDA_DEVICE_H
 
+#include "kernels/cuda/gemm/strip.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/strip.h"
 #include "lib/checker.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // for packed scales, of which the GEMM reads one word for 128 rows.
 #include "fake_cuda.h"
 
-#include "kernels/cuda/gemm_exact.h"
+#include "kernels/cuda/gemm/gemm_exact.h"
 #include "lib/fp8.h"
 #include "tests/kernels/reference.h"
 

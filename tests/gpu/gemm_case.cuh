@@ -2,7 +2,7 @@
 #ifndef FQ_TESTS_GEMM_CASE_CUH
 #define FQ_TESTS_GEMM_CASE_CUH
 
-#include "kernels/cuda/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_device.cuh"
 
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>

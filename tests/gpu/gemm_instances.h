@@ -2,7 +2,7 @@
 #ifndef FQ_TESTS_GEMM_INSTANCES_H
 #define FQ_TESTS_GEMM_INSTANCES_H
 
-#include "kernels/cuda/gemm_config.h"
+#include "kernels/cuda/gemm/gemm_config.h"
 
 #include <stddef.h>
 

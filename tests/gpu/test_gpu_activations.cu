@@ -1,6 +1,6 @@
 // Activations quantized on the GPU, against the scalar codecs of lib/fp8.h: every code and scale
 // bit for bit, for ragged shapes, odd strides, and values of every exponent.
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "lib/fp8.h"
 #include "tests/gpu/gemm_case.cuh"
 

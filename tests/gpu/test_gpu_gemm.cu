@@ -6,7 +6,7 @@
 //
 // SUBJECT: simple, mma, auto (what users get), the number of an instance, large (beyond 2^32
 // elements); all of them by default. COUNT: cases, of each subject where all are meant.
-#include "kernels/cuda/gemm_launch.h"
+#include "kernels/cuda/gemm/gemm_launch.h"
 #include "tests/gpu/gemm_case.cuh"
 #include "tests/gpu/gemm_instances.h"
 

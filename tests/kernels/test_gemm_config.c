@@ -1,6 +1,6 @@
 // The choice of a GEMM kernel: always one that exists, and the right kind for few and many rows.
 // Needs no GPU; a slip here would show there only as a slow product.
-#include "kernels/cuda/gemm_config.h"
+#include "kernels/cuda/gemm/gemm_config.h"
 #include "tests/check.h"
 
 enum { H200_SMS = 132 };

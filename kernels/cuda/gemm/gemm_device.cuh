@@ -2,7 +2,7 @@
 #ifndef FQ_CUDA_GEMM_DEVICE_CUH
 #define FQ_CUDA_GEMM_DEVICE_CUH
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/ptx.cuh"
 
 #include <cuda_bf16.h>

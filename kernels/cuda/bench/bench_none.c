@@ -1,5 +1,5 @@
 // Stands in for the benchmark where there is no CUDA toolkit to build it with.
-#include "kernels/cuda/bench.h"
+#include "kernels/cuda/bench/bench.h"
 
 static fq_status fail(fq_error *err) {
     return fq_fail(err, FQ_DEVICE, "this build has no benchmark for GPUs; use --device cpu");

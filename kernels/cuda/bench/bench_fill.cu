@@ -1,5 +1,5 @@
 // Normal random numbers from a counter: see bench_fill.h.
-#include "kernels/cuda/bench_fill.h"
+#include "kernels/cuda/bench/bench_fill.h"
 #include "kernels/cuda/start.cuh"
 
 #include <cuda_bf16.h>

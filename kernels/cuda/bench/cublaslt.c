@@ -2,7 +2,7 @@
 //
 // The library's own header is not needed, which not every toolkit brings: what is used of it stands
 // here, as of version 13, in which these names and numbers last.
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/bench/cublaslt.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
 #ifndef FQ_KERNELS_CUDA_GEMM_EXACT_H
 #define FQ_KERNELS_CUDA_GEMM_EXACT_H
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "lib/gemm.h"
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 // Quantizes activations in 1×128 blocks: codes, and scales in the order that the GEMM loads.
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/start.cuh"
 
 #include <cuda_bf16.h>

@@ -1,12 +1,12 @@
 // Times the GEMM on operands in the GPU's memory: alone, and back to back in a CUDA graph, beside
 // cuBLASLt's; and says how exact it is.
-#include "kernels/cuda/bench.h"
+#include "kernels/cuda/bench/bench.h"
 
 #include "kernels/bench.h"
-#include "kernels/cuda/bench_fill.h"
-#include "kernels/cuda/bench_timer.h"
-#include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/gemm_exact.h"
+#include "kernels/cuda/bench/bench_fill.h"
+#include "kernels/cuda/bench/bench_timer.h"
+#include "kernels/cuda/bench/cublaslt.h"
+#include "kernels/cuda/gemm/gemm_exact.h"
 #include "kernels/cuda/launch.h"
 #include "lib/fp8.h"
 

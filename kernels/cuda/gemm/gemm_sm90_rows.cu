@@ -3,10 +3,10 @@
 // cluster share a tile's K, so that every multiprocessor reads. In a block two warpgroups share the
 // rows of B, or take turns along K. All parts are added up in shared memory, always in the same
 // order: the result does not depend on timing.
-#include "kernels/cuda/gemm_config.h"
-#include "kernels/cuda/gemm_device.cuh"
-#include "kernels/cuda/gemm_launch.h"
-#include "kernels/cuda/gemm_sm90_launch.cuh"
+#include "kernels/cuda/gemm/gemm_config.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_launch.h"
+#include "kernels/cuda/gemm/gemm_sm90_launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
 // The plainest GEMM: one thread an element of D, tiles in shared memory. The reference to read.
-#include "kernels/cuda/gemm_device.cuh"
-#include "kernels/cuda/gemm_launch.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_launch.h"
 #include "kernels/cuda/start.cuh"
 
 #include <cuda_fp8.h>

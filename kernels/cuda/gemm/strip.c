@@ -1,5 +1,5 @@
 // The GPU memory of a strip: see strip.h.
-#include "kernels/cuda/strip.h"
+#include "kernels/cuda/gemm/strip.h"
 
 #include "kernels/cuda/gpu.h"
 #include "lib/scale.h"

@@ -1,5 +1,5 @@
 // Reads and writes at the speed of the memory, in unequal shares: see bench_copy.h.
-#include "kernels/cuda/bench_copy.h"
+#include "kernels/cuda/bench/bench_copy.h"
 #include "kernels/cuda/start.cuh"
 
 enum {

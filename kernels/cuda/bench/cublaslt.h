@@ -3,7 +3,7 @@
 #ifndef FQ_KERNELS_CUDA_CUBLASLT_H
 #define FQ_KERNELS_CUDA_CUBLASLT_H
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 
 typedef struct fq_cublaslt fq_cublaslt;
 

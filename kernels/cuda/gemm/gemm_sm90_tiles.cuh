@@ -2,10 +2,10 @@
 #ifndef FQ_CUDA_GEMM_SM90_TILES_CUH
 #define FQ_CUDA_GEMM_SM90_TILES_CUH
 
-#include "kernels/cuda/gemm_config.h"
-#include "kernels/cuda/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_config.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/tensor_map.h"
 
 namespace tiles {
 

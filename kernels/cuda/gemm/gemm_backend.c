@@ -2,8 +2,8 @@
 // multiplied three times: by the GEMM, and in FP64 with the codes and with the reference.
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/gemm_exact.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/gemm_exact.h"
 #include "lib/scale.h"
 
 #include <cuda_runtime_api.h>

@@ -2,10 +2,10 @@
 // loading stages of A, B and A's scales; two warpgroups multiply them (WGMMA), promote the sum of
 // every 128 of K to FP32, and hand finished tiles to TMA for storing. While one warpgroup promotes,
 // the other keeps the tensor cores busy.
-#include "kernels/cuda/gemm_sm90_launch.cuh"
-#include "kernels/cuda/gemm_sm90_store.cuh"
-#include "kernels/cuda/gemm_sm90_tiles.cuh"
-#include "kernels/cuda/gemm_sm90_walk.cuh"
+#include "kernels/cuda/gemm/gemm_sm90_launch.cuh"
+#include "kernels/cuda/gemm/gemm_sm90_store.cuh"
+#include "kernels/cuda/gemm/gemm_sm90_tiles.cuh"
+#include "kernels/cuda/gemm/gemm_sm90_walk.cuh"
 
 #include <cuda_runtime.h>
 

@@ -2,8 +2,8 @@
 #ifndef FQ_CUDA_GEMM_LAUNCH_H
 #define FQ_CUDA_GEMM_LAUNCH_H
 
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/gemm_config.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/gemm_config.h"
 
 #ifdef __cplusplus
 extern "C" {

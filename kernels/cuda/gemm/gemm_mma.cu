@@ -1,7 +1,7 @@
 // The GEMM for every GPU with FP8 tensor cores (compute capability 8.9 and later): mma.sync, fed by
 // cp.async through two stages of shared memory.
-#include "kernels/cuda/gemm_device.cuh"
-#include "kernels/cuda/gemm_launch.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_launch.h"
 #include "kernels/cuda/ptx.cuh"
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
 // Times work on a GPU by events: see bench_timer.h.
-#include "kernels/cuda/bench_timer.h"
+#include "kernels/cuda/bench/bench_timer.h"
 
 #include "kernels/bench.h"
 

@@ -2,9 +2,9 @@
 #ifndef FQ_CUDA_GEMM_SM90_LAUNCH_CUH
 #define FQ_CUDA_GEMM_SM90_LAUNCH_CUH
 
-#include "kernels/cuda/gemm_device.cuh"
-#include "kernels/cuda/gemm_launch.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_launch.h"
+#include "kernels/cuda/gemm/tensor_map.h"
 
 #include <cuda_runtime.h>
 

@@ -3,7 +3,7 @@
 #ifndef FQ_CUDA_GEMM_SM90_WALK_CUH
 #define FQ_CUDA_GEMM_SM90_WALK_CUH
 
-#include "kernels/cuda/gemm_sm90_tiles.cuh"
+#include "kernels/cuda/gemm/gemm_sm90_tiles.cuh"
 
 namespace tiles {
 

@@ -2,8 +2,8 @@
 //
 // The sums of all blocks of columns go to memory and are added up by a second kernel, in order: so
 // the work of a strip, which is few rows, fills a GPU, and has the bits of a plain loop.
-#include "kernels/cuda/gemm_device.cuh"
-#include "kernels/cuda/gemm_exact.h"
+#include "kernels/cuda/gemm/gemm_device.cuh"
+#include "kernels/cuda/gemm/gemm_exact.h"
 #include "kernels/cuda/start.cuh"
 
 #include <cuda_fp16.h>

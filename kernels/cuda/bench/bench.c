@@ -1,7 +1,7 @@
 // Times the CUDA kernels on matrices in the GPU's memory, against copies of as many bytes.
-#include "kernels/cuda/bench.h"
+#include "kernels/cuda/bench/bench.h"
 
-#include "kernels/cuda/bench_copy.h"
+#include "kernels/cuda/bench/bench_copy.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/launch.h"
 #include "lib/fp8.h"
