@@ -103,11 +103,11 @@ static __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
-// %cluster_nctarank: blocks of a cluster.
-static __device__ __forceinline__ uint32_t cluster_size() {
-    uint32_t size;
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-    return size;
+// %clusterid: this block's cluster along x.
+static __device__ __forceinline__ uint32_t cluster_index() {
+    uint32_t index;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+    return index;
 }
 
 // barrier.cluster: all threads of all blocks of the cluster meet; memory is ordered.
@@ -124,19 +124,21 @@ static __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_
     return mapped;
 }
 
-// ld.shared::cluster: 16 bytes of another block's shared memory (address from map_to_rank).
-static __device__ __forceinline__ float4 load_cluster(uint32_t address) {
-    float4 v;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(address)
+// st.shared::cluster: 16 bytes into another block's shared memory (address from map_to_rank).
+static __device__ __forceinline__ void store_cluster(uint32_t address, float4 v) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w)
                  : "memory");
-    return v;
 }
 
 // bar.sync: `threads` threads meet at a barrier of this block (0 is __syncthreads').
 static __device__ __forceinline__ void barrier_sync(uint32_t barrier, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// bar.arrive: the same for threads that do not wait for the others.
+static __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // setmaxnreg: a warpgroup takes registers from the block's pool, or gives some back.

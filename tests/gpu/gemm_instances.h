@@ -6,13 +6,13 @@
 
 #include <stddef.h>
 
-// The i-th, with defaults for raster, and splits 1, 3 and 8 of the rows kernel as instances of
+// The i-th, with defaults for raster, and splits 1, 2 and 8 of the rows kernel as instances of
 // their own. False past the last.
 static inline bool gemm_instance(fq_cuda_gemm_choice *out, uint32_t i) {
 #define TILES_ROW(waves, n, share) {FQ_CUDA_GEMM_TILES, (waves)*128, n, share, 8, 1},
 #define ROWS_ROW(m, n, per_sm)                                                                     \
     {FQ_CUDA_GEMM_ROWS, m, n, FQ_CUDA_GEMM_SHARE_NONE, 8, 1},                                      \
-        {FQ_CUDA_GEMM_ROWS, m, n, FQ_CUDA_GEMM_SHARE_NONE, 8, 3},                                  \
+        {FQ_CUDA_GEMM_ROWS, m, n, FQ_CUDA_GEMM_SHARE_NONE, 8, 2},                                  \
         {FQ_CUDA_GEMM_ROWS, m, n, FQ_CUDA_GEMM_SHARE_NONE, 8, 8},
     static const fq_cuda_gemm_choice all[] = {FQ_CUDA_GEMM_TILES_INSTANCES(TILES_ROW)
                                                   FQ_CUDA_GEMM_ROWS_INSTANCES(ROWS_ROW)};

@@ -122,8 +122,7 @@ static void consider_tiles(best_choice *best, const fq_cuda_gemm_shape *shape, u
 static void consider_rows(best_choice *best, const fq_cuda_gemm_shape *shape, uint32_t tile_m,
                           uint32_t tile_n, uint32_t per_sm) {
     fq_cuda_gemm_choice choice = {FQ_CUDA_GEMM_ROWS, tile_m, tile_n, FQ_CUDA_GEMM_SHARE_NONE, 1, 1};
-    // Clusters of 3, 5 and 7 gained 2 % at most, and only for a single row.
-    for (; choice.split <= FQ_CUDA_GEMM_MAX_SPLIT; choice.split += choice.split == 1 ? 1u : 2u)
+    for (; choice.split <= FQ_CUDA_GEMM_MAX_SPLIT; choice.split *= 2)
         consider(best, &choice, estimate_rows(&choice, shape, per_sm));
 }
 

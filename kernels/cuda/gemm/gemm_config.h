@@ -67,7 +67,7 @@ typedef struct fq_cuda_gemm_choice {
     uint32_t tile_m, tile_n;  // of D
     fq_cuda_gemm_share share; // tiles: what clusters share
     uint32_t raster;          // tiles: so many units of M are walked together, for L2
-    uint32_t split;           // rows: blocks of a cluster, each with its part of K
+    uint32_t split;           // rows: blocks of a cluster, each with its part of K; 1, 2, 4 or 8
 } fq_cuda_gemm_choice;
 
 typedef struct fq_cuda_gemm_shape {

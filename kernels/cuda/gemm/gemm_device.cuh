@@ -58,8 +58,8 @@ struct b_scale_row {
     }
 };
 
-// The scales of one 128 of N along K, for the warp that loads: its lanes hold WINDOW blocks at a
-// time, and ask for one such window ahead.
+// The scales of one 128 of N along K, for a warp: its lanes hold those of WINDOW blocks at a time,
+// and ask for one such window ahead.
 constexpr uint32_t WINDOW = 32;
 class b_scale_stream {
     b_scale_row row;
@@ -87,10 +87,8 @@ class b_scale_stream {
             later = load(layout, first + WINDOW, end);
     }
 
-    // The scale of block i of the window.
-    __device__ __forceinline__ float at(uint32_t i) const {
-        return __shfl_sync(0xFFFFFFFF, now, i);
-    }
+    // The scale of block i of the window, for lane i.
+    __device__ __forceinline__ float of_lane() const { return now; }
 };
 
 // A place in the ring of stages; those who load and those who multiply walk it in step.

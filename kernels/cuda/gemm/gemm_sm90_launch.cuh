@@ -43,15 +43,15 @@ struct launch_shape {
     size_t shared_bytes;
 };
 
-// Fills config for n_blocks and lets the kernel have its shared memory. attribute belongs to
-// config. Blocks alone are no clusters of one: those are spread over the chip, and then neighbours
-// do not ask L2 together for what they share.
+// Fills config for a grid of blocks and lets the kernel have its shared memory. attribute belongs
+// to config. Blocks alone are no clusters of one: those are spread over the chip, and then
+// neighbours do not ask L2 together for what they share.
 template <class Arguments>
 cudaError_t configure(cudaLaunchConfig_t *config, cudaLaunchAttribute *attribute,
-                      void (*kernel)(Arguments), const launch_shape &shape, uint32_t n_blocks) {
+                      void (*kernel)(Arguments), const launch_shape &shape, dim3 grid) {
     attribute->id = cudaLaunchAttributeClusterDimension;
     attribute->val.clusterDim = {shape.cluster, 1, 1};
-    config->gridDim = dim3(n_blocks);
+    config->gridDim = grid;
     config->blockDim = dim3(shape.threads);
     config->dynamicSmemBytes = shape.shared_bytes;
     config->attrs = attribute;
@@ -83,10 +83,10 @@ fq_status count_clusters(uint32_t *out, void (*kernel)(Arguments), const launch_
 
 template <class Arguments>
 fq_status launch(void (*kernel)(Arguments), const Arguments &args, const launch_shape &shape,
-                 uint32_t n_blocks, cudaStream_t stream, fq_error *err) {
+                 dim3 grid, cudaStream_t stream, fq_error *err) {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
-    cudaError_t status = configure(&config, &attribute, kernel, shape, n_blocks);
+    cudaError_t status = configure(&config, &attribute, kernel, shape, grid);
     config.stream = stream;
     if (status == cudaSuccess)
         status = cudaLaunchKernelEx(&config, kernel, args);

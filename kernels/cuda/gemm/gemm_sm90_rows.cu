@@ -20,11 +20,11 @@ constexpr uint32_t CONSUMER_THREADS = N_CONSUMERS * GROUP;
 constexpr uint32_t THREADS = CONSUMER_THREADS + GROUP; // and one that loads
 constexpr int PIECE_N = 64;                            // rows of B that a WGMMA multiplies
 constexpr uint32_t SHARED_BYTES = 233472;              // of a multiprocessor, 228 KB
-// Warps that load, in turns. One takes 350 cycles for a block of K, as long as multiplying it.
+constexpr uint32_t MAX_GRID_Y = 65535;                 // blocks along y, and along z
+// Warps that load, in turns, and after them one that brings B's scales: memory answers it as late
+// as TMA, which must not wait for it.
 constexpr uint32_t N_LOAD_WARPS = 2;
-static_assert(WINDOW % N_LOAD_WARPS == 0, "its blocks have the same places in all windows");
-constexpr uint32_t PARTS_AT_ONCE = 4; // that a thread adds up: 32 registers
-enum { BARRIER_OF_CONSUMERS = 1 };
+enum { BARRIER_OF_CONSUMERS = 1, BARRIER_OF_BLOCK };
 
 // A tile of D: TILE_M rows of A, TILE_N of B. Of 128 rows of B each warpgroup multiplies 64; of 64,
 // every second 128 of K. PER_SM: blocks of a multiprocessor, whose shared memory they divide. A
@@ -37,6 +37,8 @@ template <int TILE_M_, int TILE_N_, int PER_SM_> struct shape {
     static constexpr uint32_t STEP = N_PARTS; // from one of a warpgroup's stages to the next
     static constexpr uint32_t N_READERS = N_CONSUMERS / STEP; // warpgroups that use a stage
     static constexpr int N_SUMS = TILE_M / 2;                 // of a thread
+    static constexpr uint32_t N_PIECES = TILE_M * TILE_N / 8; // of eight columns
+    static_assert(N_PIECES % FQ_CUDA_GEMM_MAX_SPLIT == 0, "the blocks of a cluster share them");
     // TMA loads rows' scales from a multiple of 16 bytes on: up to 3 before the first row, hence 4
     // more. In shared memory a stage's begin at a multiple of 128 bytes.
     static constexpr uint32_t A_SCALES_LOADED = TILE_M + 4, A_SCALES = (TILE_M + 4 + 31) / 32 * 32;
@@ -60,11 +62,22 @@ template <class S> struct pipeline {
 // A part of the tile. Four more columns: neighbouring rows begin in different banks.
 template <class S> struct partial { float sums[S::TILE_M][S::TILE_N + 4]; };
 
-// The parts are written when all stages have been used.
+// Eight neighbouring sums of a row of the tile.
+struct alignas(16) piece {
+    float4 low, high;
+};
+
+// Where the parts are added up, when all stages have been used: this block's, then those of all
+// blocks of the cluster, each block a share of the tile's pieces.
+template <class S> struct ending {
+    partial<S> parts[S::N_PARTS];
+    piece received[S::N_PIECES]; // of this block's share, rank after rank
+};
+
 template <class S> struct alignas(1024) storage {
     union {
         pipeline<S> stages;
-        partial<S> parts[S::N_PARTS];
+        ending<S> end;
     };
     uint64_t full[S::N_STAGES], empty[S::N_STAGES];
 };
@@ -73,8 +86,9 @@ struct arguments {
     fq_cuda_tensor_map a, b, a_scales;
     fq_cuda_gemm gemm;
     b_scale_layout b_scales;
-    uint32_t n_tiles_n, n_k_blocks;
-    uint64_t b_policy; // how long L2 keeps B
+    uint32_t n_k_blocks;
+    uint32_t log2_split; // of the blocks of a cluster
+    uint64_t b_policy;   // how long L2 keeps B
 };
 
 // What a block works on: n_k_blocks of K from k_begin on, of one tile of D.
@@ -85,31 +99,31 @@ struct job {
 
 // Blocks of a cluster are neighbours, and so, of a dense product, are the tiles that share rows of
 // B: multiprocessors side by side ask L2 once for what both load at one time. False if there is
-// nothing to do; it is then the same in all of the cluster.
+// nothing to do; it is then the same in all of the cluster. Nothing is loaded before this, so it
+// divides by nothing that is not known: see launch_rows for the grid.
 template <class S> __device__ __forceinline__ bool find_job(job *out, const arguments &args) {
-    const uint32_t split = ptx::cluster_size(), rank = ptx::cluster_rank();
-    const uint32_t tile = blockIdx.x / split;
+    const uint32_t rank = ptx::cluster_rank();
+    const uint32_t x = ptx::cluster_index(), y = blockIdx.z * gridDim.y + blockIdx.y;
     const bool is_dense = args.gemm.grouping == FQ_CUDA_GEMM_DENSE;
-    const uint32_t n_tiles_m = is_dense ? (uint32_t)ceil_div(args.gemm.m, S::TILE_M) : 1;
-    const uint32_t m = is_dense ? tile % n_tiles_m : tile / args.n_tiles_n;
-    const uint32_t n = is_dense ? tile / n_tiles_m : tile % args.n_tiles_n;
-    if (!find_row_tile(&out->rows, args.gemm, m, S::TILE_M))
-        return false;
+    const uint32_t m = is_dense ? x : y, n = is_dense ? y : x;
     out->n0 = n * S::TILE_N;
-    out->k_begin = args.n_k_blocks * rank / split;
-    out->n_k_blocks = args.n_k_blocks * (rank + 1) / split - out->k_begin;
-    return true;
+    out->k_begin = args.n_k_blocks * rank >> args.log2_split;
+    out->n_k_blocks = (args.n_k_blocks * (rank + 1) >> args.log2_split) - out->k_begin;
+    if (!is_dense)
+        return find_row_tile(&out->rows, args.gemm, m, S::TILE_M);
+    const uint64_t begin = (uint64_t)m * S::TILE_M;
+    out->rows = {0, begin, min(args.gemm.m, begin + S::TILE_M)};
+    return (uint64_t)n * S::TILE_N < args.gemm.n;
 }
 
 // One thread.
 template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
-                                           float b_scale, uint32_t stage, uint32_t k_block) {
+                                           uint32_t stage, uint32_t k_block) {
     const int32_t a_row = (int32_t)j.rows.begin, a_scales_row = a_row / 4 * 4;
     const int32_t b_row = (int32_t)(j.rows.group * (uint32_t)args.gemm.n + j.n0);
     const int32_t column = (int32_t)(k_block * BLOCK);
     const uint32_t full = ptx::shared_address(&s.full[stage]);
-    s.stages.b_scales[stage] = b_scale;
     ptx::mbarrier_arrive_expect(full, S::STAGE_BYTES);
     ptx::tma_load(ptx::shared_address(s.stages.b[stage]), &args.b, full, column, b_row,
                   args.b_policy);
@@ -121,20 +135,31 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
 
 // Loads every N_LOAD_WARPS-th block of K, from block `warp` on.
 template <class S>
-__device__ __forceinline__ void produce(const arguments &args, storage<S> &s, const job &j,
-                                        uint32_t warp) {
+__device__ __forceinline__ void load(const arguments &args, storage<S> &s, const job &j,
+                                     uint32_t warp) {
+    ring<S::N_STAGES> at;
+    at.advance(warp);
+    for (uint32_t i = warp; i < j.n_k_blocks; i += N_LOAD_WARPS, at.advance(N_LOAD_WARPS)) {
+        ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+        if (ptx::elect_one())
+            load_stage<S>(args, s, j, at.stage, j.k_begin + i);
+    }
+}
+
+// Puts B's scale beside each block of K. The lanes hold those of 32 blocks, and ask for as many
+// ahead. A warp.
+template <class S>
+__device__ __forceinline__ void bring_scales(const arguments &args, storage<S> &s, const job &j) {
     b_scale_stream b_scales;
     b_scales.begin(args.b_scales, j.rows.group, j.n0 / BLOCK, j.k_begin, args.n_k_blocks);
     ring<S::N_STAGES> at;
-    at.advance(warp);
-    for (uint32_t first = 0; first < j.n_k_blocks; first += WINDOW) {
-        const uint32_t n_blocks = min(WINDOW, j.n_k_blocks - first);
-        b_scales.enter(args.b_scales, j.k_begin + first, args.n_k_blocks);
-        for (uint32_t i = warp; i < n_blocks; i += N_LOAD_WARPS, at.advance(N_LOAD_WARPS)) {
-            const float b_scale = b_scales.at(i);
-            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-            if (ptx::elect_one())
-                load_stage<S>(args, s, j, b_scale, at.stage, j.k_begin + first + i);
+    for (uint32_t i = 0; i < j.n_k_blocks; i++, at.advance()) {
+        if (i % WINDOW == 0)
+            b_scales.enter(args.b_scales, j.k_begin + i, args.n_k_blocks);
+        ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+        if (ptx::lane_id() == i % WINDOW) {
+            s.stages.b_scales[at.stage] = b_scales.of_lane();
+            ptx::mbarrier_arrive(ptx::shared_address(&s.full[at.stage]));
         }
     }
 }
@@ -244,7 +269,7 @@ template <class S>
 __device__ __forceinline__ void write_part(storage<S> &s, const float (&sum)[S::N_SUMS]) {
     const uint32_t group = threadIdx.x / GROUP, warp = threadIdx.x / 32 % 4,
                    lane = threadIdx.x % 32;
-    partial<S> &part = s.parts[S::SHARES_N ? 0 : group];
+    partial<S> &part = s.end.parts[S::SHARES_N ? 0 : group];
     const uint32_t n = (S::SHARES_N ? group * PIECE_N : 0) + warp * 16 + lane / 4;
     const uint32_t m = lane % 4 * 2;
 #pragma unroll
@@ -274,63 +299,62 @@ static __device__ __forceinline__ void store_eight(const fq_cuda_gemm &g, uint64
     }
 }
 
-static __device__ __forceinline__ void add_eight(float (&v)[8], const float4 (&part)[2]) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        v[4 * i] += part[i].x, v[4 * i + 1] += part[i].y;
-        v[4 * i + 2] += part[i].z, v[4 * i + 3] += part[i].w;
-    }
+static __device__ __forceinline__ void add_piece(float (&v)[8], const piece &p) {
+    v[0] += p.low.x, v[1] += p.low.y, v[2] += p.low.z, v[3] += p.low.w;
+    v[4] += p.high.x, v[5] += p.high.y, v[6] += p.high.z, v[7] += p.high.w;
 }
 
-// Adds eight neighbouring elements of this block's parts.
+// Adds up this block's parts of a piece.
 template <class S>
-__device__ __forceinline__ void add_own(float (&v)[8], const storage<S> &s, uint32_t m,
-                                        uint32_t n) {
-#pragma unroll
-    for (uint32_t part = 0; part < S::N_PARTS; part++) {
-        const float4 *own = (const float4 *)&s.parts[part].sums[m][n];
-        const float4 values[2] = {own[0], own[1]};
-        add_eight(v, values);
-    }
-}
-
-// Of the parts `first` .. first + 3 of a cluster's n_parts, those of a block one after the other.
-// All are asked for before the first is used.
-template <class S>
-__device__ __forceinline__ void add_parts(float (&v)[8], const storage<S> &s, uint32_t first,
-                                          uint32_t n_parts, uint32_t m, uint32_t n) {
-    float4 parts[PARTS_AT_ONCE][2];
-#pragma unroll
-    for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
-        const uint32_t part = min(first + i, n_parts - 1);
-        const uint32_t mine = ptx::shared_address(&s.parts[part % S::N_PARTS].sums[m][n]);
-        const uint32_t at = ptx::map_to_rank(mine, part / S::N_PARTS);
-        parts[i][0] = ptx::load_cluster(at);
-        parts[i][1] = ptx::load_cluster(at + 16);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < PARTS_AT_ONCE; i++)
-        if (first + i < n_parts)
-            add_eight(v, parts[i]);
-}
-
-// Adds up the parts of all blocks of the cluster, each block its share of the tile.
-template <class S>
-__device__ __forceinline__ void reduce_and_store(const arguments &args, const storage<S> &s,
-                                                 const job &j) {
+__device__ __forceinline__ void add_own(float (&v)[8], const storage<S> &s, uint32_t i) {
     constexpr uint32_t per_row = S::TILE_N / 8;
-    const uint32_t split = ptx::cluster_size(), rank = ptx::cluster_rank();
-    const uint32_t n_pieces = (uint32_t)(j.rows.end - j.rows.begin) * per_row;
-    const uint32_t end = n_pieces * (rank + 1) / split;
-    for (uint32_t i = n_pieces * rank / split + threadIdx.x; i < end; i += CONSUMER_THREADS) {
-        const uint32_t m = i / per_row, n = i % per_row * 8;
+#pragma unroll
+    for (uint32_t part = 0; part < S::N_PARTS; part++)
+        add_piece(v, *(const piece *)&s.end.parts[part].sums[i / per_row][i % per_row * 8]);
+}
+
+template <class S>
+__device__ __forceinline__ void store_piece(const arguments &args, const job &j, uint32_t i,
+                                            const float (&v)[8]) {
+    constexpr uint32_t per_row = S::TILE_N / 8;
+    const uint64_t row = j.rows.begin + i / per_row, col = (uint64_t)j.n0 + i % per_row * 8;
+    if (row < j.rows.end && col < args.gemm.n)
+        store_eight(args.gemm, row, col, v);
+}
+
+// Sends this block's sums to the blocks that will store them.
+template <class S> __device__ __forceinline__ void send(storage<S> &s, uint32_t per_block) {
+    const uint32_t first = ptx::cluster_rank() * per_block;
+    for (uint32_t i = threadIdx.x; i < S::N_PIECES; i += CONSUMER_THREADS) {
         float v[8] = {};
-        if (split == 1)
-            add_own<S>(v, s, m, n);
-        for (uint32_t first = 0; split > 1 && first < split * S::N_PARTS; first += PARTS_AT_ONCE)
-            add_parts<S>(v, s, first, split * S::N_PARTS, m, n);
-        if ((uint64_t)j.n0 + n < args.gemm.n)
-            store_eight(args.gemm, j.rows.begin + m, j.n0 + n, v);
+        add_own<S>(v, s, i);
+        const uint32_t slot = ptx::shared_address(&s.end.received[first + (i & (per_block - 1))]);
+        const uint32_t to = ptx::map_to_rank(slot, i / per_block);
+        ptx::store_cluster(to, make_float4(v[0], v[1], v[2], v[3]));
+        ptx::store_cluster(to + 16, make_float4(v[4], v[5], v[6], v[7]));
+    }
+}
+
+// Adds up what all blocks of the cluster sent, in the order of their ranks.
+template <class S>
+__device__ __forceinline__ void store_received(const arguments &args, const storage<S> &s,
+                                               const job &j, uint32_t per_block) {
+    const uint32_t first = ptx::cluster_rank() * per_block;
+    for (uint32_t i = threadIdx.x; i < per_block; i += CONSUMER_THREADS) {
+        float v[8] = {};
+        for (uint32_t from = i; from < S::N_PIECES; from += per_block)
+            add_piece(v, s.end.received[from]);
+        store_piece<S>(args, j, first + i, v);
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void store_own(const arguments &args, const storage<S> &s,
+                                          const job &j) {
+    for (uint32_t i = threadIdx.x; i < S::N_PIECES; i += CONSUMER_THREADS) {
+        float v[8] = {};
+        add_own<S>(v, s, i);
+        store_piece<S>(args, j, i, v);
     }
 }
 
@@ -340,11 +364,27 @@ __device__ __forceinline__ void consume(const arguments &args, storage<S> &s, co
     accumulate<S>(sum, s, j);
     ptx::barrier_sync(BARRIER_OF_CONSUMERS, CONSUMER_THREADS); // the stages are done with
     write_part<S>(s, sum);
-    if (ptx::cluster_size() == 1)
+    if (args.log2_split == 0) {
         ptx::barrier_sync(BARRIER_OF_CONSUMERS, CONSUMER_THREADS);
-    else
-        ptx::cluster_sync();
-    reduce_and_store<S>(args, s, j);
+        return store_own<S>(args, s, j);
+    }
+    const uint32_t per_block = S::N_PIECES >> args.log2_split;
+    ptx::cluster_sync(); // the others are done with their stages too
+    send<S>(s, per_block);
+    ptx::cluster_sync();
+    store_received<S>(args, s, j, per_block);
+}
+
+// The barriers, and the first look at the maps. One thread.
+template <class S> __device__ __forceinline__ void prepare(const arguments &args, storage<S> &s) {
+    ptx::prefetch_map(&args.b);
+    ptx::prefetch_map(&args.a);
+    ptx::prefetch_map(&args.a_scales);
+    for (int i = 0; i < S::N_STAGES; i++) {
+        ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 2); // by TMA's warp and B's scale
+        ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), S::N_READERS * GROUP / 32);
+    }
+    ptx::fence_mbarrier_init();
 }
 
 template <class S>
@@ -352,31 +392,25 @@ __global__ void __launch_bounds__(THREADS, S::PER_SM)
     multiply_rows(const __grid_constant__ arguments args) {
     extern __shared__ __align__(1024) uint8_t shared[];
     storage<S> &s = *(storage<S> *)shared;
+    const uint32_t warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0);
+    constexpr uint32_t first_loader = CONSUMER_THREADS / 32;
+    if (warp == first_loader) { // which goes on at once
+        if (ptx::elect_one())
+            prepare<S>(args, s);
+        __syncwarp();
+        ptx::barrier_arrive(BARRIER_OF_BLOCK, THREADS);
+    } else {
+        ptx::barrier_sync(BARRIER_OF_BLOCK, THREADS);
+    }
     job j;
     if (!find_job<S>(&j, args))
         return;
-    if (threadIdx.x == CONSUMER_THREADS) {
-        ptx::prefetch_map(&args.b);
-        ptx::prefetch_map(&args.a);
-        ptx::prefetch_map(&args.a_scales);
-        for (int i = 0; i < S::N_STAGES; i++) {
-            ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 1);
-            ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), S::N_READERS * GROUP / 32);
-        }
-        ptx::fence_mbarrier_init();
-    }
-    __syncthreads();
-    if (threadIdx.x >= CONSUMER_THREADS) {
-        const uint32_t warp = threadIdx.x / 32 - CONSUMER_THREADS / 32;
-        if (warp < N_LOAD_WARPS)
-            produce<S>(args, s, j, __shfl_sync(0xFFFFFFFF, warp, 0));
-        if (ptx::cluster_size() > 1)
-            ptx::cluster_sync(); // the parts are written
-    } else {
+    if (warp < first_loader)
         consume<S>(args, s, j);
-    }
-    if (ptx::cluster_size() > 1)
-        ptx::cluster_sync(); // others may still read this block's part
+    else if (warp < first_loader + N_LOAD_WARPS)
+        load<S>(args, s, j, warp - first_loader);
+    else if (warp == first_loader + N_LOAD_WARPS)
+        bring_scales<S>(args, s, j);
 }
 
 template <class S>
@@ -385,19 +419,26 @@ fq_status launch_rows(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice, 
     arguments args = {};
     args.gemm = *g;
     args.b_scales = b_scale_layout::of(*g);
-    args.n_tiles_n = (uint32_t)ceil_div(g->n, S::TILE_N);
     args.n_k_blocks = (uint32_t)ceil_div(g->k, BLOCK);
+    while (1u << args.log2_split < choice->split)
+        args.log2_split++;
     const fq_status status =
         make_input_maps(&args, g, S::TILE_M, S::TILE_N, S::A_SCALES_LOADED, err);
     if (status != FQ_OK)
         return status;
-    const uint64_t n_row_tiles = max_row_tiles(g, S::TILE_M);
-    const uint64_t n_blocks = n_row_tiles * args.n_tiles_n * choice->split;
-    if (n_blocks > INT32_MAX)
-        return fq_fail(err, FQ_USAGE, "gemm_sm90: D has too many tiles for this kernel");
+    const uint64_t n_row_tiles = max_row_tiles(g, S::TILE_M), n_tiles_n = ceil_div(g->n, S::TILE_N);
     args.b_policy = n_row_tiles == 1 ? ptx::L2_EVICT_FIRST : ptx::L2_NORMAL;
-    const launch_shape how = {choice->split, THREADS, sizeof(storage<S>)};
-    return launch(multiply_rows<S>, args, how, (uint32_t)n_blocks, stream, err);
+    // Clusters of a dense product along x have the same rows of B. What y has no room for goes on
+    // along z.
+    const bool is_dense = g->grouping == FQ_CUDA_GEMM_DENSE;
+    const uint64_t x = (is_dense ? n_row_tiles : n_tiles_n) << args.log2_split;
+    const uint64_t y = is_dense ? n_tiles_n : n_row_tiles;
+    if (x > INT32_MAX || y > (uint64_t)MAX_GRID_Y * MAX_GRID_Y)
+        return fq_fail(err, FQ_USAGE, "gemm_sm90: D has too many tiles for this kernel");
+    const dim3 grid((uint32_t)x, (uint32_t)(y < MAX_GRID_Y ? y : MAX_GRID_Y),
+                    (uint32_t)ceil_div(y, MAX_GRID_Y));
+    const launch_shape how = {1u << args.log2_split, THREADS, sizeof(storage<S>)};
+    return launch(multiply_rows<S>, args, how, grid, stream, err);
 }
 
 } // namespace

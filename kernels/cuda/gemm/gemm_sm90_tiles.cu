@@ -1,7 +1,7 @@
-// The Hopper kernel for many rows. Blocks stay and walk over the tiles of D. One warp keeps TMA
-// loading stages of A, B and A's scales; two warpgroups multiply them (WGMMA), promote the sum of
-// every 128 of K to FP32, and hand finished tiles to TMA for storing. While one warpgroup promotes,
-// the other keeps the tensor cores busy.
+// The Hopper kernel for many rows. Blocks stay and walk over the tiles of D. A warp or two keep TMA
+// loading stages of A, B and A's scales, and another one brings B's scales; two warpgroups multiply
+// them (WGMMA), promote the sum of every 128 of K to FP32, and hand finished tiles to TMA for
+// storing. While one warpgroup promotes, the other keeps the tensor cores busy.
 #include "kernels/cuda/gemm/gemm_sm90_launch.cuh"
 #include "kernels/cuda/gemm/gemm_sm90_store.cuh"
 #include "kernels/cuda/gemm/gemm_sm90_tiles.cuh"
@@ -35,26 +35,9 @@ __device__ __forceinline__ void tell(storage<S> &s, ring<N_JOBS> &at, const job 
     at.advance();
 }
 
-// What the loading warp works on next. B's scales are asked for a tile ahead.
-template <class S> struct upcoming {
-    job what;
-    b_scale_stream b_scales[S::N_B_SCALES]; // of the first 128 of N in the tile, and of the next
-
-    __device__ __forceinline__ void find(walk<S> &tiles, const arguments &args) {
-        what.is_last = !tiles.next(&what);
-        if (what.is_last)
-            return;
-#pragma unroll
-        for (int i = 0; i < S::N_B_SCALES; i++)
-            b_scales[i].begin(args.b_scales, what.group,
-                              min(what.n0 / BLOCK + i, args.n_n_blocks - 1), 0, args.n_k_blocks);
-    }
-};
-
 // Loads one stage of a tile: a 128 of K. One thread.
 template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
-                                           const float (&b_scales)[S::N_B_SCALES],
                                            const member<S> &me, uint32_t stage, uint32_t k_block) {
     const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
     const int32_t a_row = (int32_t)(j.begin + first_m);
@@ -64,9 +47,6 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
     const uint32_t a = ptx::shared_address(s.a[stage] + first_m * BLOCK);
     const uint32_t a_scales = ptx::shared_address(s.a_scales[stage]);
     const int32_t column = (int32_t)(k_block * BLOCK);
-#pragma unroll
-    for (int i = 0; i < S::N_B_SCALES; i++)
-        s.b_scales[stage][i] = b_scales[i];
     ptx::mbarrier_arrive_expect(full, S::STAGE_BYTES - (S::WAVES - j.n_waves) * S::WAVE_BYTES);
 #pragma unroll
     for (uint32_t wave = 0; wave < S::WAVES; wave++) {
@@ -81,50 +61,80 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
                      me.same_n());
 }
 
-// Loads every N_LOAD_WARPS-th block of one tile's K, from block `turn` on. A warp.
+// Loads the stages of all tiles of this block, in turns with the other loading warps. The first of
+// them tells the jobs. A warp.
 template <class S>
-__device__ __forceinline__ void load_tile(const arguments &args, storage<S> &s,
-                                          ring<S::N_STAGES> &at, upcoming<S> &now,
-                                          const member<S> &me, uint32_t turn) {
-    for (uint32_t first = 0; first < args.n_k_blocks; first += WINDOW) {
-        const uint32_t n_blocks = min(WINDOW, args.n_k_blocks - first);
-#pragma unroll
-        for (int i = 0; i < S::N_B_SCALES; i++)
-            now.b_scales[i].enter(args.b_scales, first, args.n_k_blocks);
-#pragma unroll 1 // this warp has few registers
-        for (uint32_t i = turn; i < n_blocks; i += S::N_LOAD_WARPS, at.advance(S::N_LOAD_WARPS)) {
-            float b_scales[S::N_B_SCALES];
-#pragma unroll
-            for (int j = 0; j < S::N_B_SCALES; j++)
-                b_scales[j] = now.b_scales[j].at(i);
-            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-            if (ptx::elect_one())
-                load_stage(args, s, now.what, b_scales, me, at.stage, first + i);
-        }
-    }
-}
-
-// Loads the stages of all tiles of this block, with the other loading warps. The first of them
-// tells the jobs.
-template <class S>
-__device__ __forceinline__ void produce(const arguments &args, storage<S> &s, uint32_t warp) {
+__device__ __forceinline__ void load_tiles(const arguments &args, storage<S> &s, uint32_t warp) {
     const member<S> me = member<S>::of_block();
     walk<S> tiles(args);
     ring<S::N_STAGES> at;
     at.advance(warp);
     ring<N_JOBS> at_job;
-    upcoming<S> next;
-    next.find(tiles, args);
-    for (uint32_t turn = warp; !next.what.is_last;) {
-        upcoming<S> now = next;
+    job next = tiles.next();
+    for (uint32_t k_block = warp; !next.is_last; k_block -= args.n_k_blocks) {
+        const job now = next;
+        const auto load_block = [&] {
+            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+            if (ptx::elect_one())
+                load_stage(args, s, now, me, at.stage, k_block);
+            at.advance(S::N_LOAD_WARPS);
+            k_block += S::N_LOAD_WARPS;
+        };
+        if (k_block < args.n_k_blocks)
+            load_block(); // before all that takes time
         if (warp == 0)
-            tell(s, at_job, now.what);
-        next.find(tiles, args);
-        load_tile(args, s, at, now, me, turn);
-        turn = (turn + args.n_k_blocks) % S::N_LOAD_WARPS;
+            tell(s, at_job, now);
+        next = tiles.next();
+#pragma unroll 1 // this warp has few registers
+        while (k_block < args.n_k_blocks)
+            load_block();
     }
     if (warp == 0)
-        tell(s, at_job, next.what);
+        tell(s, at_job, next);
+}
+
+// A tile, and the scales of its first 128 of N and of the next, which are asked for a tile ahead.
+template <class S> struct tile_scales {
+    job tile;
+    b_scale_stream streams[S::N_B_SCALES];
+
+    __device__ __forceinline__ void find(walk<S> &tiles, const arguments &args) {
+        tile = tiles.next();
+        if (tile.is_last)
+            return;
+#pragma unroll
+        for (int i = 0; i < S::N_B_SCALES; i++)
+            streams[i].begin(args.b_scales, tile.group,
+                             min(tile.n0 / BLOCK + i, args.n_n_blocks - 1), 0, args.n_k_blocks);
+    }
+};
+
+// Puts B's scales beside each stage of all tiles of this block. A warp, whose lanes hold those of
+// a WINDOW of blocks.
+template <class S>
+__device__ __forceinline__ void bring_scales(const arguments &args, storage<S> &s) {
+    walk<S> tiles(args);
+    ring<S::N_STAGES> at;
+    tile_scales<S> next;
+    next.find(tiles, args);
+    while (!next.tile.is_last) {
+        tile_scales<S> now = next;
+        next.find(tiles, args);
+#pragma unroll 1
+        for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++, at.advance()) {
+            if (k_block % WINDOW == 0)
+#pragma unroll
+                for (int i = 0; i < S::N_B_SCALES; i++)
+                    now.streams[i].enter(args.b_scales, k_block, args.n_k_blocks);
+            ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+            if (ptx::lane_id() != k_block % WINDOW)
+                continue;
+#pragma unroll
+            for (int i = 0; i < S::N_B_SCALES; i++)
+                s.b_scales[at.stage][i] = now.streams[i].of_lane();
+            ptx::mbarrier_arrive(ptx::shared_address(&s.full[at.stage]));
+        }
+    }
 }
 
 // The lanes that tell a block that a stage is free again: one for each block that loads it. This
@@ -366,39 +376,51 @@ template <class S> __device__ __forceinline__ void consume(const arguments &args
         ptx::tma_store_wait_read(); // shared memory must outlive the stores
 }
 
+// The barriers, and the first look at the maps. One thread.
+template <class S> __device__ __forceinline__ void prepare(const arguments &args, storage<S> &s) {
+    ptx::prefetch_map(&args.a);
+    ptx::prefetch_map(&args.b);
+    ptx::prefetch_map(&args.a_scales);
+    ptx::prefetch_map(&args.d);
+    for (int i = 0; i < S::N_STAGES; i++) {
+        ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 2); // by TMA's warp and B's scales
+        ptx::mbarrier_init(ptx::shared_address(&s.empty[i]),
+                           S::N_LOADERS * N_CONSUMERS * GROUP / 32);
+    }
+    for (int i = 0; i < N_JOBS; i++) {
+        ptx::mbarrier_init(ptx::shared_address(&s.told[i]), 1);
+        ptx::mbarrier_init(ptx::shared_address(&s.done[i]), N_CONSUMERS * GROUP / 32);
+    }
+    ptx::fence_mbarrier_init();
+}
+
 template <class S>
 __global__ void __launch_bounds__(THREADS, 1)
     multiply_tiles(const __grid_constant__ arguments args) {
     extern __shared__ __align__(1024) uint8_t shared[];
     storage<S> &s = *(storage<S> *)shared;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < S::N_STAGES; i++) {
-            ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 1);
-            ptx::mbarrier_init(ptx::shared_address(&s.empty[i]),
-                               S::N_LOADERS * N_CONSUMERS * GROUP / 32);
-        }
-        for (int i = 0; i < N_JOBS; i++) {
-            ptx::mbarrier_init(ptx::shared_address(&s.told[i]), 1);
-            ptx::mbarrier_init(ptx::shared_address(&s.done[i]), N_CONSUMERS * GROUP / 32);
-        }
-        ptx::fence_mbarrier_init();
-        ptx::prefetch_map(&args.a);
-        ptx::prefetch_map(&args.b);
-        ptx::prefetch_map(&args.a_scales);
-        ptx::prefetch_map(&args.d);
+    const uint32_t warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0);
+    constexpr uint32_t first_loader = N_CONSUMERS * GROUP / 32;
+    if (warp == first_loader) {
+        if (ptx::elect_one())
+            prepare<S>(args, s);
+        __syncwarp();
     }
     if (S::CLUSTER > 1)
         ptx::cluster_sync();
+    else if (warp == first_loader) // which goes on at once
+        ptx::barrier_arrive(BARRIER_OF_BLOCK, THREADS);
     else
-        __syncthreads();
-    if (threadIdx.x >= N_CONSUMERS * GROUP) {
-        ptx::registers_lower<PRODUCER_REGISTERS>();
-        const uint32_t warp = threadIdx.x / 32 - N_CONSUMERS * GROUP / 32;
-        if (warp < S::N_LOAD_WARPS)
-            produce<S>(args, s, __shfl_sync(0xFFFFFFFF, warp, 0));
-    } else {
+        ptx::barrier_sync(BARRIER_OF_BLOCK, THREADS);
+    if (warp < first_loader) {
         ptx::registers_raise<CONSUMER_REGISTERS>();
         consume<S>(args, s);
+    } else {
+        ptx::registers_lower<PRODUCER_REGISTERS>();
+        if (warp < first_loader + S::N_LOAD_WARPS)
+            load_tiles<S>(args, s, warp - first_loader);
+        else if (warp == first_loader + S::N_LOAD_WARPS)
+            bring_scales<S>(args, s);
     }
     if (S::CLUSTER > 1)
         ptx::cluster_sync(); // the other block may still signal this one's barriers
@@ -434,7 +456,7 @@ fq_status launch_tiles(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice,
     const uint64_t n_units = max_row_tiles(g, S::UNIT_M) * ceil_div(g->n, S::UNIT_N);
     if (n_units < n_clusters)
         n_clusters = (uint32_t)n_units;
-    return launch(multiply_tiles<S>, args, how, n_clusters * S::CLUSTER, stream, err);
+    return launch(multiply_tiles<S>, args, how, dim3(n_clusters * S::CLUSTER), stream, err);
 }
 
 } // namespace

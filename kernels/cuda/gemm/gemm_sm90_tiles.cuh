@@ -22,7 +22,10 @@ constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
 constexpr uint32_t A_SCALES_LOADED = WAVES_M + 4, A_SCALES = WAVES_M + 32;
 constexpr uint32_t NARROW_N = 64;         // columns of a tile at the edge that take half the time
 constexpr uint32_t SHARED_BYTES = 232448; // that a block can have
-enum { BARRIER_OF_CONSUMER = 1 };         // named barriers 1 and 2: one a consumer warpgroup
+enum {
+    BARRIER_OF_CONSUMER = 1,
+    BARRIER_OF_BLOCK = 3
+}; // named barriers 1 and 2: one a consumer warpgroup
 
 // A tile of D and how it is worked on. WAVES: rows per warpgroup in 64s.
 template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct shape {
@@ -52,7 +55,6 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr bool PAIRS_SHARE_A = TILE_M > TILE_N && !SHARE_A;
     // Warps that load, in turns. One takes 350 cycles for a block of K: too many for small tiles.
     static constexpr uint32_t N_LOAD_WARPS = WAVES == 1 ? 2 : 1;
-    static_assert(WINDOW % N_LOAD_WARPS == 0, "its blocks have the same places in all windows");
     // A thread has registers for the products of two blocks of K.
     static constexpr bool HAS_TWO_PARTS = WAVES == 1 && TILE_N <= 128;
     // As many stages as shared memory holds beside D's tile and the barriers.

@@ -1,5 +1,5 @@
-// In which order the blocks of the Hopper kernel for many rows take the tiles of D. The thread that
-// loads walks, and tells the threads that multiply.
+// In which order the blocks of the Hopper kernel for many rows take the tiles of D. Every
+// warp that loads walks by itself; the first of them tells the threads that multiply.
 #ifndef FQ_CUDA_GEMM_SM90_WALK_CUH
 #define FQ_CUDA_GEMM_SM90_WALK_CUH
 
@@ -94,16 +94,8 @@ template <class S> class walk {
         out->n_waves = (m_end - m + WAVES_M - 1) / WAVES_M;
     }
 
-  public:
-    __device__ __forceinline__ explicit walk(const arguments &a)
-        : args(a), n_units_n((uint32_t)ceil_div(a.gemm.n, S::UNIT_N)), index(cluster()) {
-        enter_group();
-        if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE)
-            set_halves_aside();
-    }
-
     // False past the last tile.
-    __device__ __forceinline__ bool next(job *out) {
+    __device__ __forceinline__ bool find(job *out) {
         place at;
         while (index - first_index >= n_whole) {
             if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE) {
@@ -120,6 +112,21 @@ template <class S> class walk {
         make_tile(out, locate(index - first_index));
         index += n_clusters();
         return true;
+    }
+
+  public:
+    __device__ __forceinline__ explicit walk(const arguments &a)
+        : args(a), n_units_n((uint32_t)ceil_div(a.gemm.n, S::UNIT_N)), index(cluster()) {
+        enter_group();
+        if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE)
+            set_halves_aside();
+    }
+
+    // The next tile; past the last only is_last is set.
+    __device__ __forceinline__ job next() {
+        job out;
+        out.is_last = !find(&out);
+        return out;
     }
 };
 
