@@ -110,11 +110,21 @@ static __device__ __forceinline__ uint32_t cluster_index() {
     return index;
 }
 
-// barrier.cluster: all threads of all blocks of the cluster meet; memory is ordered.
+// barrier.cluster: all threads of all blocks of the cluster meet; memory is ordered. Those that
+// have ended have arrived.
 static __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
                  "barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
+}
+
+// The same in two steps, for a thread whose writes the others do not read, but for barriers that it
+// initialized.
+static __device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // mapa: the address that a shared variable has in another block of the cluster.
@@ -124,10 +134,12 @@ static __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_
     return mapped;
 }
 
-// st.shared::cluster: 16 bytes into another block's shared memory (address from map_to_rank).
-static __device__ __forceinline__ void store_cluster(uint32_t address, float4 v) {
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x),
-                 "f"(v.y), "f"(v.z), "f"(v.w)
+// st.async: 16 bytes into another block's shared memory, counted by a barrier there (addresses from
+// map_to_rank).
+static __device__ __forceinline__ void store_async(uint32_t address, float4 v, uint32_t barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
                  : "memory");
 }
 

@@ -26,6 +26,16 @@ constexpr uint32_t MAX_GRID_Y = 65535;                 // blocks along y, and al
 constexpr uint32_t N_LOAD_WARPS = 2;
 enum { BARRIER_OF_CONSUMERS = 1, BARRIER_OF_BLOCK };
 
+// Of a power of two.
+static constexpr __host__ __device__ uint32_t log2_of(uint32_t n) {
+    return n == 1 ? 0 : 1 + log2_of(n / 2);
+}
+
+// Eight neighbouring sums of a row of the tile.
+struct alignas(16) piece {
+    float4 low, high;
+};
+
 // A tile of D: TILE_M rows of A, TILE_N of B. Of 128 rows of B each warpgroup multiplies 64; of 64,
 // every second 128 of K. PER_SM: blocks of a multiprocessor, whose shared memory they divide. A
 // stage is a 128 of K.
@@ -38,17 +48,18 @@ template <int TILE_M_, int TILE_N_, int PER_SM_> struct shape {
     static constexpr uint32_t N_READERS = N_CONSUMERS / STEP; // warpgroups that use a stage
     static constexpr int N_SUMS = TILE_M / 2;                 // of a thread
     static constexpr uint32_t N_PIECES = TILE_M * TILE_N / 8; // of eight columns
-    static_assert(N_PIECES % FQ_CUDA_GEMM_MAX_SPLIT == 0, "the blocks of a cluster share them");
     // TMA loads rows' scales from a multiple of 16 bytes on: up to 3 before the first row, hence 4
     // more. In shared memory a stage's begin at a multiple of 128 bytes.
     static constexpr uint32_t A_SCALES_LOADED = TILE_M + 4, A_SCALES = (TILE_M + 4 + 31) / 32 * 32;
     static constexpr uint32_t STAGE_BYTES =
         (TILE_N + TILE_M) * BLOCK + A_SCALES_LOADED * sizeof(float);
-    // What shared memory holds beside the barriers; the multiprocessor keeps 1 KB a block.
-    // Those of a warpgroup are always the same: else it could take a stage that is not yet filled
-    // for one that is filled anew, since a barrier tells only one phase from the next.
+    static constexpr uint32_t RECEIVED_BYTES = N_PIECES * sizeof(piece);
+    // What shared memory holds beside the barriers and what other blocks send; the multiprocessor
+    // keeps 1 KB a block. Those of a warpgroup are always the same: else it could take a stage that
+    // is not yet filled for one that is filled anew, since a barrier tells only one phase from the
+    // next.
     static constexpr int N_STAGES =
-        (SHARED_BYTES / PER_SM - 2048) / (STAGE_BYTES + 128) / STEP * STEP;
+        (SHARED_BYTES / PER_SM - 2048 - RECEIVED_BYTES) / (STAGE_BYTES + 128) / STEP * STEP;
     static_assert(N_STAGES >= 2 * N_CONSUMERS, "one in use, one on its way");
 };
 
@@ -62,33 +73,27 @@ template <class S> struct pipeline {
 // A part of the tile. Four more columns: neighbouring rows begin in different banks.
 template <class S> struct partial { float sums[S::TILE_M][S::TILE_N + 4]; };
 
-// Eight neighbouring sums of a row of the tile.
-struct alignas(16) piece {
-    float4 low, high;
-};
-
-// Where the parts are added up, when all stages have been used: this block's, then those of all
-// blocks of the cluster, each block a share of the tile's pieces.
-template <class S> struct ending {
-    partial<S> parts[S::N_PARTS];
-    piece received[S::N_PIECES]; // of this block's share, rank after rank
-};
-
+// The parts take the place of the stages when all have been used. What the other blocks of the
+// cluster send has its own, since they may be done earlier.
 template <class S> struct alignas(1024) storage {
     union {
         pipeline<S> stages;
-        ending<S> end;
+        partial<S> parts[S::N_PARTS];
     };
-    uint64_t full[S::N_STAGES], empty[S::N_STAGES];
+    piece received[S::N_PIECES]; // of this block's share of the tile, rank after rank
+    uint64_t full[S::N_STAGES], empty[S::N_STAGES], all_received;
 };
 
+// What comes first is needed before the first load, and fits into one line of the constants' cache.
 struct arguments {
-    fq_cuda_tensor_map a, b, a_scales;
-    fq_cuda_gemm gemm;
-    b_scale_layout b_scales;
     uint32_t n_k_blocks;
     uint32_t log2_split; // of the blocks of a cluster
     uint64_t b_policy;   // how long L2 keeps B
+    bool is_dense;
+    bool stores_vectors; // 16 bytes at a time: D is aligned so
+    fq_cuda_gemm gemm;
+    b_scale_layout b_scales;
+    fq_cuda_tensor_map a, b, a_scales;
 };
 
 // What a block works on: n_k_blocks of K from k_begin on, of one tile of D.
@@ -104,12 +109,11 @@ struct job {
 template <class S> __device__ __forceinline__ bool find_job(job *out, const arguments &args) {
     const uint32_t rank = ptx::cluster_rank();
     const uint32_t x = ptx::cluster_index(), y = blockIdx.z * gridDim.y + blockIdx.y;
-    const bool is_dense = args.gemm.grouping == FQ_CUDA_GEMM_DENSE;
-    const uint32_t m = is_dense ? x : y, n = is_dense ? y : x;
+    const uint32_t m = args.is_dense ? x : y, n = args.is_dense ? y : x;
     out->n0 = n * S::TILE_N;
     out->k_begin = args.n_k_blocks * rank >> args.log2_split;
     out->n_k_blocks = (args.n_k_blocks * (rank + 1) >> args.log2_split) - out->k_begin;
-    if (!is_dense)
+    if (!args.is_dense)
         return find_row_tile(&out->rows, args.gemm, m, S::TILE_M);
     const uint64_t begin = (uint64_t)m * S::TILE_M;
     out->rows = {0, begin, min(args.gemm.m, begin + S::TILE_M)};
@@ -269,7 +273,7 @@ template <class S>
 __device__ __forceinline__ void write_part(storage<S> &s, const float (&sum)[S::N_SUMS]) {
     const uint32_t group = threadIdx.x / GROUP, warp = threadIdx.x / 32 % 4,
                    lane = threadIdx.x % 32;
-    partial<S> &part = s.end.parts[S::SHARES_N ? 0 : group];
+    partial<S> &part = s.parts[S::SHARES_N ? 0 : group];
     const uint32_t n = (S::SHARES_N ? group * PIECE_N : 0) + warp * 16 + lane / 4;
     const uint32_t m = lane % 4 * 2;
 #pragma unroll
@@ -277,25 +281,25 @@ __device__ __forceinline__ void write_part(storage<S> &s, const float (&sum)[S::
         part.sums[m + i / 4 * 8 + i % 2][n + i % 4 / 2 * 8] = sum[i];
 }
 
-// Eight neighbouring elements of a row of D, of which n are in D.
-static __device__ __forceinline__ void store_eight(const fq_cuda_gemm &g, uint64_t row,
+// Eight neighbouring elements of a row of D, or those of them that are in D.
+static __device__ __forceinline__ void store_eight(const arguments &args, uint64_t row,
                                                    uint64_t col, const float (&v)[8]) {
+    const fq_cuda_gemm &g = args.gemm;
     const uint64_t at = row * g.d_stride + col;
-    const bool whole = col + 8 <= g.n;
-    if (g.d_is_f32 && whole && (uintptr_t)g.d % 16 == 0 && g.d_stride % 4 == 0) {
+    if (!args.stores_vectors || col + 8 > g.n) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (col + i < g.n)
+                store_element(g, row, col + i, v[i]);
+    } else if (g.d_is_f32) {
         ((float4 *)((float *)g.d + at))[0] = make_float4(v[0], v[1], v[2], v[3]);
         ((float4 *)((float *)g.d + at))[1] = make_float4(v[4], v[5], v[6], v[7]);
-    } else if (!g.d_is_f32 && whole && (uintptr_t)g.d % 16 == 0 && g.d_stride % 8 == 0) {
+    } else {
         __nv_bfloat162 pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
         *(uint4 *)((__nv_bfloat16 *)g.d + at) = *(const uint4 *)pairs;
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (col + i < g.n)
-                store_element(g, row, col + i, v[i]);
     }
 }
 
@@ -310,7 +314,7 @@ __device__ __forceinline__ void add_own(float (&v)[8], const storage<S> &s, uint
     constexpr uint32_t per_row = S::TILE_N / 8;
 #pragma unroll
     for (uint32_t part = 0; part < S::N_PARTS; part++)
-        add_piece(v, *(const piece *)&s.end.parts[part].sums[i / per_row][i % per_row * 8]);
+        add_piece(v, *(const piece *)&s.parts[part].sums[i / per_row][i % per_row * 8]);
 }
 
 template <class S>
@@ -319,32 +323,40 @@ __device__ __forceinline__ void store_piece(const arguments &args, const job &j,
     constexpr uint32_t per_row = S::TILE_N / 8;
     const uint64_t row = j.rows.begin + i / per_row, col = (uint64_t)j.n0 + i % per_row * 8;
     if (row < j.rows.end && col < args.gemm.n)
-        store_eight(args.gemm, row, col, v);
+        store_eight(args, row, col, v);
 }
 
-// Sends this block's sums to the blocks that will store them.
-template <class S> __device__ __forceinline__ void send(storage<S> &s, uint32_t per_block) {
-    const uint32_t first = ptx::cluster_rank() * per_block;
+// Sends this block's sums of what other blocks store: each a share of 2^log2_share pieces.
+template <class S> __device__ __forceinline__ void send(storage<S> &s, uint32_t log2_share) {
+    const uint32_t rank = ptx::cluster_rank(), share = 1u << log2_share;
     for (uint32_t i = threadIdx.x; i < S::N_PIECES; i += CONSUMER_THREADS) {
+        const uint32_t to = i >> log2_share;
+        if (to == rank)
+            continue;
         float v[8] = {};
         add_own<S>(v, s, i);
-        const uint32_t slot = ptx::shared_address(&s.end.received[first + (i & (per_block - 1))]);
-        const uint32_t to = ptx::map_to_rank(slot, i / per_block);
-        ptx::store_cluster(to, make_float4(v[0], v[1], v[2], v[3]));
-        ptx::store_cluster(to + 16, make_float4(v[4], v[5], v[6], v[7]));
+        const uint32_t slot = ptx::shared_address(&s.received[rank * share + i % share]);
+        const uint32_t there = ptx::map_to_rank(slot, to);
+        const uint32_t barrier = ptx::map_to_rank(ptx::shared_address(&s.all_received), to);
+        ptx::store_async(there, make_float4(v[0], v[1], v[2], v[3]), barrier);
+        ptx::store_async(there + 16, make_float4(v[4], v[5], v[6], v[7]), barrier);
     }
 }
 
-// Adds up what all blocks of the cluster sent, in the order of their ranks.
+// Adds up this block's sums and what the others sent, in the order of their ranks.
 template <class S>
-__device__ __forceinline__ void store_received(const arguments &args, const storage<S> &s,
-                                               const job &j, uint32_t per_block) {
-    const uint32_t first = ptx::cluster_rank() * per_block;
-    for (uint32_t i = threadIdx.x; i < per_block; i += CONSUMER_THREADS) {
+__device__ __forceinline__ void store_share(const arguments &args, const storage<S> &s,
+                                            const job &j, uint32_t log2_share) {
+    const uint32_t rank = ptx::cluster_rank(), share = 1u << log2_share;
+    for (uint32_t i = threadIdx.x; i < share; i += CONSUMER_THREADS) {
         float v[8] = {};
-        for (uint32_t from = i; from < S::N_PIECES; from += per_block)
-            add_piece(v, s.end.received[from]);
-        store_piece<S>(args, j, first + i, v);
+        for (uint32_t from = 0; from < 1u << args.log2_split; from++) {
+            if (from == rank)
+                add_own<S>(v, s, rank * share + i);
+            else
+                add_piece(v, s.received[from * share + i]);
+        }
+        store_piece<S>(args, j, rank * share + i, v);
     }
 }
 
@@ -364,15 +376,14 @@ __device__ __forceinline__ void consume(const arguments &args, storage<S> &s, co
     accumulate<S>(sum, s, j);
     ptx::barrier_sync(BARRIER_OF_CONSUMERS, CONSUMER_THREADS); // the stages are done with
     write_part<S>(s, sum);
-    if (args.log2_split == 0) {
-        ptx::barrier_sync(BARRIER_OF_CONSUMERS, CONSUMER_THREADS);
+    ptx::barrier_sync(BARRIER_OF_CONSUMERS, CONSUMER_THREADS);
+    if (args.log2_split == 0)
         return store_own<S>(args, s, j);
-    }
-    const uint32_t per_block = S::N_PIECES >> args.log2_split;
-    ptx::cluster_sync(); // the others are done with their stages too
-    send<S>(s, per_block);
-    ptx::cluster_sync();
-    store_received<S>(args, s, j, per_block);
+    const uint32_t log2_share = log2_of(S::N_PIECES) - args.log2_split;
+    ptx::cluster_wait(); // the others' barriers are there
+    send<S>(s, log2_share);
+    ptx::mbarrier_wait(ptx::shared_address(&s.all_received), 0);
+    store_share<S>(args, s, j, log2_share);
 }
 
 // The barriers, and the first look at the maps. One thread.
@@ -384,7 +395,10 @@ template <class S> __device__ __forceinline__ void prepare(const arguments &args
         ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 2); // by TMA's warp and B's scale
         ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), S::N_READERS * GROUP / 32);
     }
+    ptx::mbarrier_init(ptx::shared_address(&s.all_received), 1);
     ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect(ptx::shared_address(&s.all_received),
+                                S::RECEIVED_BYTES - (S::RECEIVED_BYTES >> args.log2_split));
 }
 
 template <class S>
@@ -402,6 +416,8 @@ __global__ void __launch_bounds__(THREADS, S::PER_SM)
     } else {
         ptx::barrier_sync(BARRIER_OF_BLOCK, THREADS);
     }
+    if (args.log2_split > 0)
+        ptx::cluster_arrive();
     job j;
     if (!find_job<S>(&j, args))
         return;
@@ -418,10 +434,11 @@ fq_status launch_rows(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice, 
                       fq_error *err) {
     arguments args = {};
     args.gemm = *g;
+    args.is_dense = g->grouping == FQ_CUDA_GEMM_DENSE;
+    args.stores_vectors = (uintptr_t)g->d % 16 == 0 && g->d_stride % (g->d_is_f32 ? 4 : 8) == 0;
     args.b_scales = b_scale_layout::of(*g);
     args.n_k_blocks = (uint32_t)ceil_div(g->k, BLOCK);
-    while (1u << args.log2_split < choice->split)
-        args.log2_split++;
+    args.log2_split = log2_of(choice->split);
     const fq_status status =
         make_input_maps(&args, g, S::TILE_M, S::TILE_N, S::A_SCALES_LOADED, err);
     if (status != FQ_OK)
@@ -430,9 +447,8 @@ fq_status launch_rows(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice, 
     args.b_policy = n_row_tiles == 1 ? ptx::L2_EVICT_FIRST : ptx::L2_NORMAL;
     // Clusters of a dense product along x have the same rows of B. What y has no room for goes on
     // along z.
-    const bool is_dense = g->grouping == FQ_CUDA_GEMM_DENSE;
-    const uint64_t x = (is_dense ? n_row_tiles : n_tiles_n) << args.log2_split;
-    const uint64_t y = is_dense ? n_tiles_n : n_row_tiles;
+    const uint64_t x = (args.is_dense ? n_row_tiles : n_tiles_n) << args.log2_split;
+    const uint64_t y = args.is_dense ? n_tiles_n : n_row_tiles;
     if (x > INT32_MAX || y > (uint64_t)MAX_GRID_Y * MAX_GRID_Y)
         return fq_fail(err, FQ_USAGE, "gemm_sm90: D has too many tiles for this kernel");
     const dim3 grid((uint32_t)x, (uint32_t)(y < MAX_GRID_Y ? y : MAX_GRID_Y),

@@ -413,10 +413,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     else
         ptx::barrier_sync(BARRIER_OF_BLOCK, THREADS);
     if (warp < first_loader) {
-        ptx::registers_raise<CONSUMER_REGISTERS>();
+        if (S::MOVES_REGISTERS)
+            ptx::registers_raise<CONSUMER_REGISTERS>();
         consume<S>(args, s);
     } else {
-        ptx::registers_lower<PRODUCER_REGISTERS>();
+        if (S::MOVES_REGISTERS)
+            ptx::registers_lower<PRODUCER_REGISTERS>();
         if (warp < first_loader + S::N_LOAD_WARPS)
             load_tiles<S>(args, s, warp - first_loader);
         else if (warp == first_loader + S::N_LOAD_WARPS)

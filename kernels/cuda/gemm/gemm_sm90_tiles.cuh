@@ -22,10 +22,8 @@ constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
 constexpr uint32_t A_SCALES_LOADED = WAVES_M + 4, A_SCALES = WAVES_M + 32;
 constexpr uint32_t NARROW_N = 64;         // columns of a tile at the edge that take half the time
 constexpr uint32_t SHARED_BYTES = 232448; // that a block can have
-enum {
-    BARRIER_OF_CONSUMER = 1,
-    BARRIER_OF_BLOCK = 3
-}; // named barriers 1 and 2: one a consumer warpgroup
+// Named barriers: 1 and 2, one a consumer warpgroup, and one of all.
+enum { BARRIER_OF_CONSUMER = 1, BARRIER_OF_BLOCK = 3 };
 
 // A tile of D and how it is worked on. WAVES: rows per warpgroup in 64s.
 template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct shape {
@@ -55,6 +53,9 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr bool PAIRS_SHARE_A = TILE_M > TILE_N && !SHARE_A;
     // Warps that load, in turns. One takes 350 cycles for a block of K: too many for small tiles.
     static constexpr uint32_t N_LOAD_WARPS = WAVES == 1 ? 2 : 1;
+    // Whether the warpgroup that loads gives registers to those that multiply, which takes a
+    // moment.
+    static constexpr bool MOVES_REGISTERS = WAVES * TILE_N > 64;
     // A thread has registers for the products of two blocks of K.
     static constexpr bool HAS_TWO_PARTS = WAVES == 1 && TILE_N <= 128;
     // As many stages as shared memory holds beside D's tile and the barriers.
@@ -85,13 +86,14 @@ template <class S> struct alignas(1024) storage {
     uint64_t told[N_JOBS], done[N_JOBS];
 };
 
+// What comes first is needed before the first load, and lies in few lines of the constants' cache.
 struct arguments {
-    fq_cuda_tensor_map a, b, a_scales, d;
-    fq_cuda_gemm gemm;
-    b_scale_layout b_scales;
     uint32_t n_k_blocks, n_n_blocks; // 128s of K and N
     uint32_t raster;
     bool store_by_tma;
+    fq_cuda_gemm gemm;
+    b_scale_layout b_scales;
+    fq_cuda_tensor_map a, b, a_scales, d;
 };
 
 // The sums of one thread: for each wave, as ptx::wgmma lays them out.
