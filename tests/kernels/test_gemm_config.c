@@ -12,7 +12,7 @@ static bool exists(const fq_cuda_gemm_choice *c, bool d_is_f32) {
         return true;
 #define IS_ROWS(m, n, per_sm)                                                                      \
     if (c->kernel == FQ_CUDA_GEMM_ROWS && c->tile_m == (m) && c->tile_n == (n))                    \
-        return c->split >= 1 && c->split <= FQ_CUDA_GEMM_MAX_SPLIT;
+        return c->split == 1 || c->split == 2 || c->split == 4 || c->split == 8;
     FQ_CUDA_GEMM_ROWS_INSTANCES(IS_ROWS)
     if (d_is_f32) {
         FQ_CUDA_GEMM_TILES_F32_INSTANCES(IS_TILES)

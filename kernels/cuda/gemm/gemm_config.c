@@ -4,16 +4,19 @@
 #include <assert.h>
 #include <stddef.h>
 
-// Cycles of a multiprocessor, as measured on an H200 (docs/kernels.md).
+// Cycles of a multiprocessor: about what an H200 was seen to take, and fitted so that the choice
+// among the times that were measured is the best (docs/kernels.md).
 enum {
     K_BLOCK = 128,
     START = 3700,        // from launch until the first stage has arrived, and the way out
     TILE_END = 950,      // of a tile of 128×128: what storing it keeps the tensor cores from
-    ROWS_END = 1250,     // adding up a tile in one block, and storing it
-    BLOCK_END = 550,     // more, for each block of a cluster that adds up
-    EXCHANGE_BYTES = 18, // that a block reads from the others' shared memory in a cycle
-    INGRESS_BYTES = 56,  // that TMA brings into a multiprocessor in a cycle
-    MEMORY_BYTES = 2500, // that the device memory gives all multiprocessors in a cycle
+    SHARE_END = 1300,    // more, where blocks wait for each other
+    ROWS_END = 1350,     // adding up a tile in one block, and storing it
+    BLOCK_END = 650,     // more, for each block of a cluster that adds up
+    EXCHANGE_BYTES = 16, // that a block sends to the others' shared memory in a cycle
+    INGRESS_BYTES = 54,  // that TMA brings into a multiprocessor in a cycle
+    MEMORY_BYTES = 3250, // that the device memory gives all multiprocessors in a cycle,
+    NARROW_BYTES = 3000, // and where each asks for fewer than 128 rows of B at a time
 };
 
 static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -27,18 +30,18 @@ static uint64_t clusters_at_one_time(uint32_t n_blocks, uint64_t size) {
     return greater(1, n_blocks * n_of_132[size - 1] / 132);
 }
 
-// Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Per cent of that
-// rate which a tile reaches, fitted to what was measured (docs/kernels.md).
+// Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Thousandths of
+// that rate which a tile reaches: fitted too.
 static uint64_t tile_efficiency(const fq_cuda_gemm_choice *c) {
-    const uint64_t alone = c->tile_m == 256   ? 79
-                           : c->tile_n == 192 ? 78
-                           : c->tile_n == 160 ? 70
-                           : c->tile_n == 128 ? 69
-                           : c->tile_n == 96  ? 58
-                                              : 52;
-    return c->share == FQ_CUDA_GEMM_SHARE_NONE   ? alone
-           : c->share == FQ_CUDA_GEMM_SHARE_BOTH ? alone * 95 / 100
-                                                 : alone * 98 / 100;
+    static const uint16_t shared_256[] = {1000, 1090, 990, 980},
+                          shared_128[] = {1000, 970, 990, 970};
+    const uint64_t alone = c->tile_m == 256   ? 740
+                           : c->tile_n == 192 ? 810
+                           : c->tile_n == 160 ? 700
+                           : c->tile_n == 128 ? 760
+                           : c->tile_n == 96  ? 700
+                                              : 530;
+    return alone * (c->tile_m == 256 ? shared_256 : shared_128)[c->share] / 1000;
 }
 
 // Quarters of a tile that the busiest of n_clusters works on, dealt out as gemm_sm90_walk.cuh does.
@@ -62,7 +65,7 @@ static uint64_t count_quarters(uint64_t n_whole, uint64_t n_narrow, uint64_t n_c
 // them B, and the way into a multiprocessor to let in what its blocks load.
 static uint64_t load_cycles(uint64_t at_work, uint64_t rows, uint64_t cols, uint32_t n_sms) {
     const uint64_t b_bytes = cols * K_BLOCK, bytes = rows * K_BLOCK + b_bytes;
-    return greater(at_work * b_bytes / MEMORY_BYTES,
+    return greater(at_work * b_bytes / (cols < 128 ? NARROW_BYTES : MEMORY_BYTES),
                    ceil_div(at_work, n_sms) * bytes / INGRESS_BYTES);
 }
 
@@ -77,13 +80,14 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const uint64_t n_clusters = clusters_at_one_time(s->n_sms, cluster_m * cluster_n);
     const uint64_t quarters = count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0,
                                              n_clusters, s->n_groups == 1 && c->tile_m == 256);
-    const uint64_t tensor = 4 * (c->tile_m / 64) * c->tile_n / 2 * 100 / tile_efficiency(c);
+    const uint64_t tensor = 4 * (c->tile_m / 64) * c->tile_n / 2 * 1000 / tile_efficiency(c);
     // Tiles one below the other read the same part of B.
     const uint64_t n_columns = ceil_div(least(n_units_m * n_units_n, n_clusters), n_units_m);
     const uint64_t load =
         load_cycles(n_columns * cluster_n, least(rows, c->tile_m), c->tile_n, s->n_sms);
     const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) +
-                          TILE_END * (c->tile_m / 128) * c->tile_n / 128;
+                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 +
+                          (c->share == FQ_CUDA_GEMM_SHARE_NONE ? 0 : SHARE_END);
     return START + quarters * tile / 4;
 }
 
