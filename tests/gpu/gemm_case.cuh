@@ -132,11 +132,12 @@ static __global__ void multiply_fp64(const fq_cuda_gemm g, double *y, double *ma
             const gemm::b_scale_layout layout = gemm::b_scale_layout::of(g);
             const gemm::b_scale_row b_scales =
                 gemm::b_scale_row::of(layout, group, (uint32_t)(n / 128));
+            const uint64_t a_row = gemm::a_row_of(g, group, m);
             sum = 0;
             for (uint64_t k = threadIdx.x % 32; k < g.k; k += 32) {
-                const double scale = (double)g.a_scales[k / 128 * g.a_scales_stride + m] *
+                const double scale = (double)g.a_scales[k / 128 * g.a_scales_stride + a_row] *
                                      (double)b_scales.at(layout, (uint32_t)(k / 128));
-                const double term = scale * value_of(g.a[m * g.a_stride + k]) *
+                const double term = scale * value_of(g.a[a_row * g.a_stride + k]) *
                                     value_of(g.b[(group * g.n + n) * g.b_stride + k]);
                 sum += term, sum_of_magnitudes += fabs(term);
             }

@@ -74,6 +74,7 @@ void draw_groups(test_case *c, random_source *random) {
     if (g.grouping == FQ_CUDA_GEMM_MASKED) {
         g.slot_rows = g.m;
         g.m *= g.n_groups;
+        g.a_is_shared = random->below(2);
         for (uint32_t &rows : c->group_rows)
             rows = random->below(3) == 0 ? 0 : (uint32_t)random->below(g.slot_rows + 1);
     } else if (g.grouping ==
@@ -93,7 +94,8 @@ void draw_strides(fq_cuda_gemm *g, random_source *random, bool any_alignment) {
     g->d_stride = g->n + (random->below(2) ? random->below(40) : 0);
     if (random->below(2))
         g->d_stride = round_up(g->d_stride, 8);
-    g->a_scales_stride = round_up(g->m, scale_step) + scale_step * random->below(2);
+    g->a_scales_stride =
+        round_up(gemm::count_a_rows(g), scale_step) + scale_step * random->below(2);
 }
 
 // Takes memory for the operands and fills it.
@@ -103,7 +105,7 @@ void draw_contents(test_case *c, buffers *buf, random_source *random, bool any_a
     const uint64_t words = round_up(g.n, 4), lines = g.n_groups * ((g.k + 511) / 512);
     const uint64_t n_b_scales =
         g.b_scales_packed ? lines * words : g.n_groups * ((g.n + 127) / 128) * n_k_blocks;
-    const uint64_t n_a = g.m * g.a_stride, n_b = g.n_groups * g.n * g.b_stride;
+    const uint64_t n_a = gemm::count_a_rows(&g) * g.a_stride, n_b = g.n_groups * g.n * g.b_stride;
     const uint64_t n_a_scales = n_k_blocks * g.a_scales_stride;
     const size_t shift = any_alignment ? random->below(64) : 16 * random->below(4);
     uint8_t *a = (uint8_t *)buf->a.take(n_a, shift), *b = (uint8_t *)buf->b.take(n_b, shift);
@@ -139,9 +141,10 @@ test_case draw(buffers *buf, random_source *random, const subject &s, uint64_t l
 
 void print_case(const char *name, const test_case &c) {
     const fq_cuda_gemm &g = c.gemm;
-    printf("%s: m %lu n %lu k %lu grouping %d strides %lu %lu %lu %lu f32 %d packed %d rows", name,
-           g.m, g.n, g.k, (int)g.grouping, g.a_stride, g.b_stride, g.d_stride, g.a_scales_stride,
-           g.d_is_f32, g.b_scales_packed);
+    printf("%s: m %lu n %lu k %lu grouping %d shared %d strides %lu %lu %lu %lu f32 %d packed %d "
+           "rows",
+           name, g.m, g.n, g.k, (int)g.grouping, g.a_is_shared, g.a_stride, g.b_stride, g.d_stride,
+           g.a_scales_stride, g.d_is_f32, g.b_scales_packed);
     for (uint32_t rows : c.group_rows)
         printf(" %u", rows);
     printf("\n");

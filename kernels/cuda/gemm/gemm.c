@@ -44,9 +44,10 @@ static bool suits_sm90(const fq_cuda_gemm *g) {
 static void check(const fq_cuda_gemm *g) {
     assert(g->n_groups > 0 && (g->n_groups == 1 || g->grouping != FQ_CUDA_GEMM_DENSE));
     assert(g->a_stride >= g->k && g->b_stride >= g->k && g->d_stride >= g->n);
-    assert(g->a_scales_stride >= g->m);
+    assert(g->a_scales_stride >= (g->a_is_shared ? g->slot_rows : g->m));
     assert(g->grouping == FQ_CUDA_GEMM_DENSE || g->group_rows);
     assert(g->grouping != FQ_CUDA_GEMM_MASKED || g->m == g->n_groups * g->slot_rows);
+    assert(g->grouping == FQ_CUDA_GEMM_MASKED || !g->a_is_shared);
     (void)g;
 }
 

@@ -50,14 +50,15 @@ typedef struct fq_cuda_gemm {
     bool d_is_f32;         // else BF16
     bool b_scales_packed;  // else an FP32 grid
     const float *a_scales; // [ceil(k/128), a_scales_stride]: the scales of a 128 of K side by side
-    uint64_t a_scales_stride; // at least m
+    uint64_t a_scales_stride; // at least the rows of A
     // FP32 grid: [n_groups, ceil(n/128), ceil(k/128)].
     // Packed: uint32 [n_groups, ceil(k/512), n rounded up to 4], four UE8M0 exponents in a word,
     // the lowest byte first (docs/formats.md): a checkpoint's `packed` scales as they are.
     const void *b_scales;
     fq_cuda_gemm_grouping grouping;
-    uint32_t n_groups;          // 1 for dense
-    uint64_t slot_rows;         // masked: rows of A from group to group; m = n_groups · slot_rows
+    uint32_t n_groups;  // 1 for dense
+    uint64_t slot_rows; // masked: rows of A and D from group to group; m = n_groups · slot_rows
+    bool a_is_shared;   // masked: A is one slot, [slot_rows, k], and all groups multiply its rows
     const uint32_t *group_rows; // [n_groups], read by the kernel; NULL for dense
 } fq_cuda_gemm;
 

@@ -105,7 +105,7 @@ template <int N_STAGES> struct ring {
     }
 };
 
-// Consecutive rows of A that meet one matrix of B.
+// Consecutive rows of D that one matrix of B gives.
 struct row_range {
     uint32_t group;
     uint64_t begin, end;
@@ -118,6 +118,16 @@ static __device__ __forceinline__ row_range rows_of_group(const fq_cuda_gemm &g,
         return {group, group == 0 ? 0 : g.group_rows[group - 1], g.group_rows[group]};
     const uint64_t begin = group * g.slot_rows;
     return {group, begin, begin + g.group_rows[group]};
+}
+
+// The row of A that gives a row of D of a group.
+static __device__ __forceinline__ uint64_t a_row_of(const fq_cuda_gemm &g, uint32_t group,
+                                                    uint64_t row) {
+    return g.a_is_shared ? row - group * g.slot_rows : row;
+}
+
+static inline uint64_t count_a_rows(const fq_cuda_gemm *g) {
+    return g->a_is_shared ? g->slot_rows : g->m;
 }
 
 // Tile `index` of all groups' rows, cut into tiles of tile_rows that begin anew in each group.

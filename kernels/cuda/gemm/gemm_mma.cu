@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(THREADS)
     if (!find_row_tile(&rows, g, blockIdx.x / n_tiles_n, TILE))
         return;
     const uint64_t n0 = blockIdx.x % n_tiles_n * TILE;
-    const operand a = {g.a + rows.begin * g.a_stride, g.a_stride, rows.end - rows.begin, g.k,
-                       aligned};
+    const uint64_t a_row0 = a_row_of(g, rows.group, rows.begin);
+    const operand a = {g.a + a_row0 * g.a_stride, g.a_stride, rows.end - rows.begin, g.k, aligned};
     const operand b = {g.b + (rows.group * g.n + n0) * g.b_stride, g.b_stride, g.n - n0, g.k,
                        aligned};
     const b_scale_layout layout = b_scale_layout::of(g);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads(); // the stage is there for all, and the one before is free
         load(k_block + N_STAGES - 1);
         multiply_stage(part, s.stages[k_block % N_STAGES], warp_m, warp_n);
-        promote(sum, part, g.a_scales + k_block * g.a_scales_stride + rows.begin,
+        promote(sum, part, g.a_scales + k_block * g.a_scales_stride + a_row0,
                 warp_m + threadIdx.x % 32 / 4, (uint32_t)(rows.end - rows.begin),
                 b_scales.at(layout, k_block));
     }

@@ -36,12 +36,13 @@ __global__ void __launch_bounds__(SIDE *SIDE) multiply(const fq_cuda_gemm g, uin
         return;
     const uint32_t r = threadIdx.x / SIDE, c = threadIdx.x % SIDE;
     const uint64_t n0 = blockIdx.x % n_tiles_n * SIDE, row = rows.begin + r, col = n0 + c;
+    const uint64_t a_row0 = a_row_of(g, rows.group, rows.begin), n_rows = rows.end - rows.begin;
     const uint8_t *b = g.b + rows.group * g.n * g.b_stride;
     const b_scale_layout layout = b_scale_layout::of(g);
     const b_scale_row b_scales = b_scale_row::of(layout, rows.group, (uint32_t)(n0 / BLOCK));
     float sum = 0.0f;
     for (uint64_t k0 = 0; k0 < g.k; k0 += BLOCK) {
-        load_tile(tiles.a, g.a, g.a_stride, rows.begin, rows.end, k0, g.k);
+        load_tile(tiles.a, g.a, g.a_stride, a_row0, a_row0 + n_rows, k0, g.k);
         load_tile(tiles.b, b, g.b_stride, n0, g.n, k0, g.k);
         __syncthreads();
         float part = 0.0f;
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) multiply(const fq_cuda_gemm g, uin
             part = fmaf(tiles.a[r][i], tiles.b[c][i], part);
         const uint64_t k_block = k0 / BLOCK;
         if (row < rows.end)
-            sum = fmaf(g.a_scales[k_block * g.a_scales_stride + row] *
+            sum = fmaf(g.a_scales[k_block * g.a_scales_stride + a_row0 + r] *
                            b_scales.at(layout, (uint32_t)k_block),
                        part, sum);
         __syncthreads();

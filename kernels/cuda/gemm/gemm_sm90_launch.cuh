@@ -20,8 +20,9 @@ static inline fq_status make_codes_map(fq_cuda_tensor_map *out, const uint8_t *f
 
 static inline fq_status make_scales_map(fq_cuda_tensor_map *out, const fq_cuda_gemm *g,
                                         uint32_t box, fq_error *err) {
-    const fq_cuda_matrix matrix = {
-        g->a_scales, FQ_CUDA_F32, ceil_div(g->k, BLOCK), g->m, g->a_scales_stride, 1, box, 0};
+    const uint64_t n_blocks = ceil_div(g->k, BLOCK), n_rows = count_a_rows(g);
+    const fq_cuda_matrix matrix = {g->a_scales,        FQ_CUDA_F32, n_blocks, n_rows,
+                                   g->a_scales_stride, 1,           box,      0};
     return fq_cuda_tensor_map_make(out, &matrix, err);
 }
 
@@ -29,7 +30,8 @@ static inline fq_status make_scales_map(fq_cuda_tensor_map *out, const fq_cuda_g
 template <class Arguments>
 static inline fq_status make_input_maps(Arguments *args, const fq_cuda_gemm *g, uint32_t a_rows,
                                         uint32_t b_rows, uint32_t a_scales, fq_error *err) {
-    fq_status status = make_codes_map(&args->a, g->a, g->m, g->k, g->a_stride, a_rows, err);
+    const uint64_t n_a_rows = count_a_rows(g);
+    fq_status status = make_codes_map(&args->a, g->a, n_a_rows, g->k, g->a_stride, a_rows, err);
     if (status == FQ_OK)
         status = make_codes_map(&args->b, g->b, g->n * g->n_groups, g->k, g->b_stride, b_rows, err);
     if (status == FQ_OK)

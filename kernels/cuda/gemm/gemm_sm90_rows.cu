@@ -99,6 +99,7 @@ struct arguments {
 // What a block works on: n_k_blocks of K from k_begin on, of one tile of D.
 struct job {
     row_range rows;
+    uint32_t a_begin; // first row of A
     uint32_t n0, k_begin, n_k_blocks;
 };
 
@@ -113,18 +114,23 @@ template <class S> __device__ __forceinline__ bool find_job(job *out, const argu
     out->n0 = n * S::TILE_N;
     out->k_begin = args.n_k_blocks * rank >> args.log2_split;
     out->n_k_blocks = (args.n_k_blocks * (rank + 1) >> args.log2_split) - out->k_begin;
-    if (!args.is_dense)
-        return find_row_tile(&out->rows, args.gemm, m, S::TILE_M);
-    const uint64_t begin = (uint64_t)m * S::TILE_M;
-    out->rows = {0, begin, min(args.gemm.m, begin + S::TILE_M)};
-    return (uint64_t)n * S::TILE_N < args.gemm.n;
+    if (args.is_dense) {
+        const uint64_t begin = (uint64_t)m * S::TILE_M;
+        out->rows = {0, begin, min(args.gemm.m, begin + S::TILE_M)};
+        out->a_begin = (uint32_t)begin;
+        return (uint64_t)n * S::TILE_N < args.gemm.n;
+    }
+    if (!find_row_tile(&out->rows, args.gemm, m, S::TILE_M))
+        return false;
+    out->a_begin = (uint32_t)a_row_of(args.gemm, out->rows.group, out->rows.begin);
+    return true;
 }
 
 // One thread.
 template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
                                            uint32_t stage, uint32_t k_block) {
-    const int32_t a_row = (int32_t)j.rows.begin, a_scales_row = a_row / 4 * 4;
+    const int32_t a_row = (int32_t)j.a_begin, a_scales_row = a_row / 4 * 4;
     const int32_t b_row = (int32_t)(j.rows.group * (uint32_t)args.gemm.n + j.n0);
     const int32_t column = (int32_t)(k_block * BLOCK);
     const uint32_t full = ptx::shared_address(&s.full[stage]);
@@ -238,7 +244,7 @@ template <class S> class accumulator {
   public:
     __device__ __forceinline__ accumulator(storage<S> &s_, const job &j, uint32_t group)
         : s(s_), first_n(S::SHARES_N ? group * PIECE_N : 0),
-          a_scale(j.rows.begin % 4 + threadIdx.x % 4 * 2) {
+          a_scale(j.a_begin % 4 + threadIdx.x % 4 * 2) {
         at.stage = S::SHARES_N ? 0 : group;
     }
 

@@ -40,8 +40,8 @@ template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
                                            const member<S> &me, uint32_t stage, uint32_t k_block) {
     const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
-    const int32_t a_row = (int32_t)(j.begin + first_m);
-    const int32_t a_scales_row = (int32_t)(j.begin / 4 * 4); // TMA begins at 16 bytes
+    const int32_t a_row = (int32_t)(j.a_begin + first_m);
+    const int32_t a_scales_row = (int32_t)(j.a_begin / 4 * 4); // TMA begins at 16 bytes
     const int32_t b_row = (int32_t)(j.group * (uint32_t)args.gemm.n + j.n0 + first_n);
     const uint32_t full = ptx::shared_address(&s.full[stage]);
     const uint32_t a = ptx::shared_address(s.a[stage] + first_m * BLOCK);
@@ -346,7 +346,7 @@ __device__ __forceinline__ bool begin(progress<S> &p, const storage<S> &s,
 #pragma unroll
     for (int wave = 0; wave < S::WAVES; wave++)
         p.waves += j.begin + me.wave_row(wave) < j.end;
-    p.a_scale = j.begin % 4 + me.group * WAVE_M + me.warp * 16 + me.lane / 4;
+    p.a_scale = j.a_begin % 4 + me.group * WAVE_M + me.warp * 16 + me.lane / 4;
     return !j.is_last;
 }
 

@@ -68,6 +68,7 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
 // group: it then has no rows to store, but is loaded, since each block loads for both.
 struct alignas(16) job {
     uint32_t begin, end; // rows to store
+    uint32_t a_begin;    // first row of A
     uint32_t n0, group;
     uint32_t n_waves; // to load
     bool is_last;     // there is none any more: nothing else is set

@@ -90,6 +90,7 @@ template <class S> class walk {
         out->n0 = at.unit_n * S::UNIT_N + me.n * S::TILE_N;
         out->group = group;
         out->begin = begin + m;
+        out->a_begin = (uint32_t)a_row_of(args.gemm, group, out->begin);
         out->end = begin + (out->n0 < args.gemm.n ? m_end : m);
         out->n_waves = (m_end - m + WAVES_M - 1) / WAVES_M;
     }
