@@ -50,9 +50,8 @@ fq_band fq_band_piece(const fq_band *band, uint64_t col, size_t max_elements) {
     return piece;
 }
 
-// Rows and columns of the bands that a matrix is cut into, the last ones aside: as many whole rows
-// of blocks as fit, else one row of blocks in pieces.
-static void band_size(const fq_step *step, size_t max_elements, uint64_t *rows, uint64_t *cols) {
+// As many whole rows of blocks as fit, else one row of blocks in pieces.
+void fq_band_size(uint64_t *rows, uint64_t *cols, const fq_step *step, size_t max_elements) {
     const fq_matrix *matrix = &step->source_matrix;
     const fq_block block = step->block;
     const uint64_t block_rows = min_u64(block.rows, matrix->rows);
@@ -79,7 +78,7 @@ static void band_size(const fq_step *step, size_t max_elements, uint64_t *rows, 
 static void next_matrix_band(fq_band_cursor *c, fq_band *out, bool *ends_step) {
     const fq_matrix *matrix = &out->step->source_matrix;
     uint64_t rows, cols;
-    band_size(out->step, c->max_elements, &rows, &cols);
+    fq_band_size(&rows, &cols, out->step, c->max_elements);
     out->row0 = c->row;
     out->col0 = c->col;
     out->rows = min_u64(rows, matrix->rows - c->row);

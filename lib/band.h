@@ -38,6 +38,10 @@ typedef struct fq_band_cursor {
 // A cursor at the first band of a shard.
 fq_band_cursor fq_band_first(const fq_plan *plan, size_t shard, size_t max_elements);
 
+// Rows and columns of the bands that the step's matrix is cut into, those at its ends aside. They
+// may be more than it has.
+void fq_band_size(uint64_t *rows, uint64_t *cols, const fq_step *step, size_t max_elements);
+
 // The order of the next band, where there is one.
 uint64_t fq_band_next_order(const fq_band_cursor *cursor);
 

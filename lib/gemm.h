@@ -59,6 +59,27 @@ typedef struct fq_gemm_result {
     float *product;     // out: Y, [tokens, rows]; or NULL
 } fq_gemm_result;
 
+// Strips that get their Y from one grouped GEMM when all are there, as engines multiply the experts
+// of a layer. Yexact and Yref are formed as the pieces come.
+typedef struct fq_gemm_group fq_gemm_group;
+
+typedef struct fq_gemm_group_options {
+    const fq_gemm_operand *activations; // of all strips
+    uint64_t rows;                      // of the largest strip
+    uint64_t n_strips;                  // that will come
+    bool has_words;                     // all pieces have packed words, or none has
+    // Is given the sums [rows] of one launched strip after the other, in the thread that launches;
+    // they are gone when it returns. It must not use the group.
+    void (*take)(void *taker, const fq_gemm_sums *sums, uint64_t rows);
+} fq_gemm_group_options;
+
+typedef struct fq_gemm_strip {
+    const fq_gemm_operand *activations;
+    uint64_t rows;
+    fq_gemm_group *group; // NULL: it is multiplied by itself
+    void *taker;          // for the group's take
+} fq_gemm_strip;
+
 // The GEMM of one backend, on devices that it opened. A lane multiplies one strip after the other:
 // begin, then its pieces in the order of their columns, without a gap, then end; begin anew after
 // an error. Every entry is there.
@@ -70,12 +91,24 @@ typedef struct fq_gemm {
                       const fq_gemm_activations *activations, fq_error *err);
     // Once no strip uses them; NULL is taken.
     void (*unload)(fq_device *device, fq_gemm_operand *activations);
-    fq_status (*begin)(fq_device *device, uint32_t lane, const fq_gemm_operand *activations,
-                       uint64_t rows, fq_error *err);
+    // Where a strip's group is full, what has ended in it is launched first.
+    fq_status (*begin)(fq_device *device, uint32_t lane, const fq_gemm_strip *strip, fq_error *err);
     // A piece's buffers are the caller's again when wait(lane) returned.
     fq_status (*add)(fq_device *device, uint32_t lane, const fq_gemm_piece *piece, fq_error *err);
-    // The result is there when wait(lane) returned.
+    // The result is there when wait(lane) returned. A strip of a group has none, but its sums when
+    // the group is launched: result is NULL.
     fq_status (*end)(fq_device *device, uint32_t lane, const fq_gemm_result *result, fq_error *err);
+
+    // Takes the device's memory for a group, as much as it can spare up to all strips. *out is NULL
+    // where that is too little, or the device gains nothing: its strips are multiplied by
+    // themselves then. Opening and closing are done by one thread at a time.
+    fq_status (*open_group)(fq_gemm_group **out, fq_device *device,
+                            const fq_gemm_group_options *options, fq_error *err);
+    // Launches what has ended in the group since the last launch, and waits for it. Takes no lane.
+    // In NULL there is nothing.
+    fq_status (*launch)(fq_device *device, fq_gemm_group *group, fq_error *err);
+    // While no lane uses it; what was not launched is lost. NULL is taken.
+    void (*close_group)(fq_device *device, fq_gemm_group *group);
 } fq_gemm;
 
 #endif

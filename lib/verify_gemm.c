@@ -3,6 +3,7 @@
 
 #include "activation_sets.h"
 #include "fold.h"
+#include "verify_experts.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,9 +16,17 @@ enum { MAX_RESULTS = 512 * 128 };
 // Activations that are kept at hand: 6 bytes for each element, 14 MB for 128 tokens of 18432.
 enum { MAX_SETS_NBYTES = 64 << 20 };
 
+// Of a weight, for the sums that a group of strips gives: where they go to.
+typedef struct gemm_taker {
+    fq_verify_gemms *gemms;
+    fq_verify_products *products;
+    uint64_t tokens;
+} gemm_taker;
+
 // A lane's strip and buffers.
 typedef struct gemm_lane {
-    const fq_activation_set *set; // between the first and the last band of a row
+    const fq_activation_set *set; // between the first and the last band of a row,
+    fq_gemm_group *group;         // likewise; NULL for one that is multiplied by itself
     fq_gemm_sums *sums;           // [n_sums]
     uint32_t *words;              // [n_words]
     size_t n_sums, n_words;
@@ -28,8 +37,10 @@ struct fq_verify_gemms {
     const fq_verify_run_options *options;
     fq_activation_sets *sets;
     fq_activations_key *keys; // [verify->n_tensors]; cols 0: not multiplied
-    gemm_lane *lanes;         // [options->n_lanes]
-    pthread_mutex_t lock;     // of all products
+    gemm_taker *takers;       // [verify->n_tensors]
+    fq_verify_experts *experts;
+    gemm_lane *lanes;     // [options->n_lanes]
+    pthread_mutex_t lock; // of takers and all products
 };
 
 // ---- What is multiplied with what
@@ -74,9 +85,10 @@ static fq_status note(fq_verify *verify, const fq_fold_item *items, size_t n, fq
 
 static fq_status choose_all(fq_verify_gemms *gemms, fq_verify *verify, fq_error *err) {
     gemms->keys = calloc(verify->n_tensors + 1, sizeof *gemms->keys);
+    gemms->takers = calloc(verify->n_tensors + 1, sizeof *gemms->takers);
     fq_fold_item *items = calloc(verify->n_tensors + 1, sizeof *items);
     size_t n = 0;
-    fq_status status = gemms->keys && items ? FQ_OK : fq_fail_memory(err);
+    fq_status status = gemms->keys && gemms->takers && items ? FQ_OK : fq_fail_memory(err);
     for (size_t i = 0; i < verify->n_tensors && !status; i++) {
         const fq_verify_tensor *tensor = &verify->tensors[i];
         if (!tensor->has_weight)
@@ -92,6 +104,49 @@ static fq_status choose_all(fq_verify_gemms *gemms, fq_verify *verify, fq_error 
         status = note(verify, items, n, err);
     free(items);
     return status;
+}
+
+// ---- Sums
+
+// NaN is as bad as infinite.
+static void add_error(fq_sum *sum, double error2) {
+    fq_sum_add(sum, isnan(error2) ? (double)INFINITY : error2);
+}
+
+// With the lock held.
+static void add_sums(fq_verify_products *products, const fq_gemm_sums *of_rows, uint64_t rows,
+                     uint64_t tokens) {
+    for (uint64_t row = 0; row < rows; row++) {
+        const fq_gemm_sums *sums = &of_rows[row];
+        products->n += sums->n;
+        products->n_rows_left_out += sums->n == 0;
+        add_error(&products->kernel_error2, sums->kernel_error2);
+        add_error(&products->error2, sums->error2);
+        fq_sum_add(&products->exact2, sums->exact2);
+        fq_sum_add(&products->reference2, sums->reference2);
+    }
+    products->tokens = tokens;
+}
+
+static void take_sums(void *of_weight, const fq_gemm_sums *sums, uint64_t rows) {
+    const gemm_taker *taker = of_weight;
+    pthread_mutex_lock(&taker->gemms->lock);
+    add_sums(taker->products, sums, rows, taker->tokens);
+    pthread_mutex_unlock(&taker->gemms->lock);
+}
+
+// ---- Opening and closing
+
+static fq_status open_experts(fq_verify_gemms *gemms, fq_error *err) {
+    const fq_verify_experts_options options = {
+        .verify = gemms->verify,
+        .run = gemms->options,
+        .keys = gemms->keys,
+        .sets = gemms->sets,
+        .max_results = MAX_RESULTS,
+        .take = take_sums,
+    };
+    return fq_verify_experts_open(&gemms->experts, &options, err);
 }
 
 fq_status fq_verify_gemms_open(fq_verify_gemms **out, fq_verify *verify,
@@ -112,6 +167,8 @@ fq_status fq_verify_gemms_open(fq_verify_gemms **out, fq_verify *verify,
                                          MAX_SETS_NBYTES, err);
     if (!status)
         status = choose_all(gemms, verify, err);
+    if (!status)
+        status = open_experts(gemms, err);
     return status;
 }
 
@@ -122,9 +179,11 @@ void fq_verify_gemms_close(fq_verify_gemms *gemms) {
         free(gemms->lanes[i].sums);
         free(gemms->lanes[i].words);
     }
+    fq_verify_experts_close(gemms->experts);
     fq_activation_sets_close(gemms->sets, gemms->options->device);
     pthread_mutex_destroy(&gemms->lock);
     free(gemms->lanes);
+    free(gemms->takers);
     free(gemms->keys);
     free(gemms);
 }
@@ -136,8 +195,10 @@ typedef struct gemm_strip {
     fq_verify_gemms *gemms;
     gemm_lane *lane;
     uint32_t lane_index;
+    size_t tensor;
     const fq_verify_operands *operands;
     uint64_t row0, rows; // of the band
+    fq_verify_products *products;
 } gemm_strip;
 
 // An array of n elements of that size at least, in the place of another, whose elements are lost.
@@ -196,57 +257,77 @@ static fq_status add_piece(const gemm_strip *strip, fq_error *err) {
     return status;
 }
 
-// NaN is as bad as infinite.
-static void add_error(fq_sum *sum, double error2) {
-    fq_sum_add(sum, isnan(error2) ? (double)INFINITY : error2);
+// A strip of a group gives its sums to take_sums, when the group is launched.
+static fq_status begin_strip(const gemm_strip *strip, fq_error *err) {
+    const fq_verify_run_options *options = strip->gemms->options;
+    const gemm_lane *lane = strip->lane;
+    gemm_taker *taker = &strip->gemms->takers[strip->tensor];
+    const fq_gemm_strip of_gemm = {.activations = lane->set->operand,
+                                   .rows = strip->rows,
+                                   .group = lane->group,
+                                   .taker = taker};
+    if (lane->group) {
+        pthread_mutex_lock(&strip->gemms->lock);
+        *taker = (gemm_taker){strip->gemms, strip->products, lane->set->tokens};
+        pthread_mutex_unlock(&strip->gemms->lock);
+    }
+    return options->gemm->begin(options->device, strip->lane_index, &of_gemm, err);
 }
 
-static fq_status end_strip(const gemm_strip *strip, fq_verify_products *products, fq_error *err) {
+static fq_status end_strip(const gemm_strip *strip, fq_error *err) {
     const fq_verify_run_options *options = strip->gemms->options;
-    const fq_gemm_result result = {.sums = strip->lane->sums};
-    fq_status status = options->gemm->end(options->device, strip->lane_index, &result, err);
+    gemm_lane *lane = strip->lane;
+    if (lane->group)
+        return options->gemm->end(options->device, strip->lane_index, NULL, err);
+    lane->sums = make_room(lane->sums, &lane->n_sums, strip->rows, sizeof *lane->sums);
+    const fq_gemm_result result = {.sums = lane->sums};
+    fq_status status = lane->sums ? FQ_OK : fq_fail_memory(err);
+    if (!status)
+        status = options->gemm->end(options->device, strip->lane_index, &result, err);
     if (!status)
         status = options->backend->wait(options->device, strip->lane_index, err);
     if (status)
         return status;
     pthread_mutex_lock(&strip->gemms->lock);
-    for (uint64_t row = 0; row < strip->rows; row++) {
-        const fq_gemm_sums *sums = &result.sums[row];
-        products->n += sums->n;
-        products->n_rows_left_out += sums->n == 0;
-        add_error(&products->kernel_error2, sums->kernel_error2);
-        add_error(&products->error2, sums->error2);
-        fq_sum_add(&products->exact2, sums->exact2);
-        fq_sum_add(&products->reference2, sums->reference2);
-    }
-    products->tokens = strip->lane->set->tokens;
+    add_sums(strip->products, lane->sums, strip->rows, lane->set->tokens);
     pthread_mutex_unlock(&strip->gemms->lock);
     return FQ_OK;
 }
 
-// Where a band has all columns, its rows may be multiplied a few at a time.
-static uint64_t rows_at_once(const fq_band *band, uint64_t tokens) {
-    if (band->cols < band->step->source_matrix.cols)
-        return band->rows;
-    const uint64_t n_blocks = MAX_RESULTS / tokens / FQ_BLOCK_SIZE;
-    return n_blocks > 0 ? n_blocks * FQ_BLOCK_SIZE : FQ_BLOCK_SIZE;
+static bool is_first(const fq_band *band) { return band->col0 == 0; }
+
+static bool is_last(const fq_band *band) {
+    return band->col0 + band->cols == band->step->source_matrix.cols;
 }
 
-static fq_status multiply_strip(const gemm_strip *strip, fq_verify_products *products,
-                                fq_error *err) {
-    const fq_verify_run_options *options = strip->gemms->options;
+static fq_status multiply_strip(const gemm_strip *strip, fq_error *err) {
     const fq_band *band = strip->operands->band;
-    gemm_lane *lane = strip->lane;
-    lane->sums = make_room(lane->sums, &lane->n_sums, strip->rows, sizeof *lane->sums);
-    fq_status status = lane->sums ? FQ_OK : fq_fail_memory(err);
-    if (!status && band->col0 == 0)
-        status = options->gemm->begin(options->device, strip->lane_index, lane->set->operand,
-                                      strip->rows, err);
+    fq_status status = is_first(band) ? begin_strip(strip, err) : FQ_OK;
     if (!status)
         status = add_piece(strip, err);
-    if (!status && band->col0 + band->cols == band->step->source_matrix.cols)
-        status = end_strip(strip, products, err);
+    if (!status && is_last(band))
+        status = end_strip(strip, err);
     return status;
+}
+
+// Before the first band of some rows: what they are multiplied with, and the group that they join.
+static fq_status enter(const gemm_strip *strip, fq_error *err) {
+    fq_verify_gemms *gemms = strip->gemms;
+    const fq_verify_run_options *options = gemms->options;
+    const fq_activations_place place = {options->backend, options->device, strip->lane_index};
+    fq_status status = fq_activation_sets_take(&strip->lane->set, gemms->sets,
+                                               &gemms->keys[strip->tensor], &place, err);
+    if (!status)
+        status = fq_verify_experts_enter(&strip->lane->group, gemms->experts, strip->tensor, &place,
+                                         err);
+    return status;
+}
+
+// After the last one.
+static fq_status leave(const gemm_strip *strip, fq_error *err) {
+    fq_verify_gemms *gemms = strip->gemms;
+    fq_activation_sets_give_back(gemms->sets, strip->lane->set);
+    return fq_verify_experts_leave(gemms->experts, strip->tensor, strip->operands->band->rows, err);
 }
 
 fq_status fq_verify_gemms_multiply(fq_verify_gemms *gemms, uint32_t lane_index, size_t tensor,
@@ -255,26 +336,33 @@ fq_status fq_verify_gemms_multiply(fq_verify_gemms *gemms, uint32_t lane_index, 
     const fq_band *band = operands->band;
     if (!gemms || gemms->keys[tensor].cols == 0 || band->rows == 0)
         return FQ_OK;
-    const fq_verify_run_options *options = gemms->options;
-    const fq_activations_place place = {options->backend, options->device, lane_index};
-    gemm_lane *lane = &gemms->lanes[lane_index];
     gemm_strip strip = {
-        .gemms = gemms, .lane = lane, .lane_index = lane_index, .operands = operands};
-    fq_status status = FQ_OK;
-    if (band->col0 == 0)
-        status =
-            fq_activation_sets_take(&lane->set, gemms->sets, &gemms->keys[tensor], &place, err);
+        .gemms = gemms,
+        .lane = &gemms->lanes[lane_index],
+        .lane_index = lane_index,
+        .tensor = tensor,
+        .operands = operands,
+        .products = products,
+    };
+    fq_status status = is_first(band) ? enter(&strip, err) : FQ_OK;
     if (!status && band->step->scale_storage == FQ_STORED_PACKED)
         status = read_words(&strip, err);
     while (strip.row0 < band->rows && !status) {
-        const uint64_t most = rows_at_once(band, lane->set->tokens);
+        const uint64_t most = fq_verify_strip_rows(band->rows, is_first(band) && is_last(band),
+                                                   strip.lane->set->tokens, MAX_RESULTS);
         strip.rows = band->rows - strip.row0 < most ? band->rows - strip.row0 : most;
-        status = multiply_strip(&strip, products, err);
+        status = multiply_strip(&strip, err);
         strip.row0 += strip.rows;
     }
-    if (!status && band->col0 + band->cols == band->step->source_matrix.cols)
-        fq_activation_sets_give_back(gemms->sets, lane->set);
+    if (!status && is_last(band))
+        status = leave(&strip, err);
     return status;
+}
+
+fq_verify_numbers fq_verify_gemms_done(fq_verify_gemms *gemms, const size_t *tensor) {
+    if (!gemms)
+        return (fq_verify_numbers){.all = tensor, .n = 1};
+    return fq_verify_experts_done(gemms->experts, tensor);
 }
 
 // ---- Figures

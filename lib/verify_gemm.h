@@ -23,6 +23,12 @@ typedef struct fq_verify_operands {
     fq_dtype source_dtype; // of it
 } fq_verify_operands;
 
+// Tensors, by their number. Nothing is owned.
+typedef struct fq_verify_numbers {
+    const size_t *all; // [n]
+    size_t n;
+} fq_verify_numbers;
+
 typedef struct fq_verify_gemms fq_verify_gemms;
 
 // Decides what each tensor is multiplied with, and notes in verify->notes what is not multiplied.
@@ -32,13 +38,18 @@ fq_status fq_verify_gemms_open(fq_verify_gemms **out, fq_verify *verify,
 
 // Multiplies a band of tensor number `tensor` in a lane, which has its bands of the same rows one
 // after the other, from left to right. The products of rows that are complete are added to
-// products, from whatever lane. Nothing is done for gemms NULL, or a tensor that is not multiplied.
+// products, from whatever lane; those of experts when the last of their layer are there, where they
+// share a launch. Nothing is done for gemms NULL, or a tensor that is not multiplied.
 fq_status fq_verify_gemms_multiply(fq_verify_gemms *gemms, uint32_t lane, size_t tensor,
                                    const fq_verify_operands *operands, fq_verify_products *products,
                                    fq_error *err);
 
-// Works out the tensor's figures when its last band was multiplied and the weight's figures are
-// there. Nothing is done for a tensor that was not multiplied.
+// Is told of each tensor when all its bands are done, by one thread at a time. Gives those whose
+// products are complete now: it alone; or none, and with the last expert of a layer all of these.
+fq_verify_numbers fq_verify_gemms_done(fq_verify_gemms *gemms, const size_t *tensor);
+
+// Works out the tensor's figures when its products and the weight's figures are there. Nothing is
+// done for a tensor that was not multiplied.
 void fq_verify_finish_gemm(const fq_verify_gemms *gemms, fq_verify_tensor *tensor,
                            const fq_verify_products *products);
 

@@ -287,8 +287,11 @@ static void end_strip(verify_run *run, size_t number) {
     pthread_mutex_lock(&run->lock);
     fq_verify_open *open = run->open[number];
     open->n_in_flight--;
-    if (open->all_taken && open->n_in_flight == 0)
-        end_tensor(run, number);
+    if (open->all_taken && open->n_in_flight == 0) {
+        const fq_verify_numbers done = fq_verify_gemms_done(run->gemms, &number);
+        for (size_t i = 0; i < done.n; i++)
+            end_tensor(run, done.all[i]);
+    }
     pthread_mutex_unlock(&run->lock);
 }
 

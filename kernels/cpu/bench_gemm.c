@@ -61,7 +61,8 @@ static fq_status multiply_strip(void *context, uint32_t worker, fq_error *err) {
         .source_dtype = FQ_BF16,
     };
     const fq_gemm_result result = {.sums = b->sums + row0};
-    fq_status status = fq_cpu_gemm.begin(b->device, worker, b->operand, rows, err);
+    const fq_gemm_strip strip = {.activations = b->operand, .rows = rows};
+    fq_status status = fq_cpu_gemm.begin(b->device, worker, &strip, err);
     if (!status)
         status = fq_cpu_gemm.add(b->device, worker, &piece, err);
     if (!status)

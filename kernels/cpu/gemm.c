@@ -118,11 +118,13 @@ void fq_cpu_gemm_lane_close(fq_cpu_gemm_lane *lane) {
     *lane = (fq_cpu_gemm_lane){.memory = NULL};
 }
 
-static fq_status begin(fq_device *device, uint32_t lane_index, const fq_gemm_operand *activations,
-                       uint64_t rows, fq_error *err) {
-    assert(lane_index < device->n_lanes && rows > 0);
+static fq_status begin(fq_device *device, uint32_t lane_index, const fq_gemm_strip *strip,
+                       fq_error *err) {
+    assert(lane_index < device->n_lanes && strip->rows > 0 && !strip->group);
     fq_cpu_gemm_lane *lane = &device->gemm_lanes[lane_index];
+    const fq_gemm_operand *activations = strip->activations;
     const size_t tokens = activations->padded_tokens;
+    const uint64_t rows = strip->rows;
     if (!reserve(lane, tokens, rows))
         return fq_fail_memory(err);
     lane->activations = activations;
@@ -336,6 +338,22 @@ static fq_status end(fq_device *device, uint32_t lane_index, const fq_gemm_resul
     return FQ_OK;
 }
 
+// ---- Groups: the CPU gains nothing by waiting for other strips
+
+static fq_status open_group(fq_gemm_group **out, fq_device *device,
+                            const fq_gemm_group_options *options, fq_error *err) {
+    (void)device, (void)options, (void)err;
+    *out = NULL;
+    return FQ_OK;
+}
+
+static fq_status launch(fq_device *device, fq_gemm_group *none, fq_error *err) {
+    (void)device, (void)none, (void)err;
+    return FQ_OK;
+}
+
+static void close_group(fq_device *device, fq_gemm_group *none) { (void)device, (void)none; }
+
 const fq_gemm fq_cpu_gemm = {
     .max_error = 2e-4,
     .load = load,
@@ -343,4 +361,7 @@ const fq_gemm fq_cpu_gemm = {
     .begin = begin,
     .add = add,
     .end = end,
+    .open_group = open_group,
+    .launch = launch,
+    .close_group = close_group,
 };

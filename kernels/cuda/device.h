@@ -42,6 +42,8 @@ typedef struct fq_cuda_gpu {
     uint32_t ordinal;
     uint32_t n_lanes;
     unsigned char *memory;
+    size_t groups_max_nbytes; // of GPU memory, for groups of strips: see gemm/group.h
+    size_t groups_nbytes;     // of it, taken
     pthread_t opener;
     bool has_opener;
     fq_error err; // of opening

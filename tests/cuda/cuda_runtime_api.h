@@ -47,6 +47,7 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaHostRegister(void *memory, size_t nbytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMalloc(void **memory, size_t nbytes);
+cudaError_t cudaMemGetInfo(size_t *free_nbytes, size_t *all);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind);
 cudaError_t cudaMemcpy2D(void *to, size_t to_stride, const void *from, size_t from_stride,
                          size_t width, size_t height, enum cudaMemcpyKind kind);

@@ -67,6 +67,7 @@ static void set_once(void) {
     is_set = true;
     settings = (fake_settings){.n_gpus = (int)number_in_environment("FAKE_CUDA_GPUS", 2),
                                .driver = 13000,
+                               .memory_nbytes = number_in_environment("FAKE_CUDA_MEMORY", 0),
                                .fail_at = number_in_environment("FAKE_CUDA_FAIL_AT", 0),
                                .fail_from_then_on = true,
                                .fail_with = cudaErrorMemoryAllocation};
@@ -192,8 +193,27 @@ unsigned fq_cuda_load(void) { return leave(enter()); }
 
 // ---- Memory
 
+// Bytes that are left on the current GPU.
+static size_t count_free(void) {
+    const size_t enough = (size_t)1 << 40;
+    size_t n = settings.memory_nbytes ? settings.memory_nbytes : enough;
+    for (size_t i = 0; i < n_things; i++) {
+        if (things[i].sort == MEMORY && things[i].gpu == current_gpu)
+            n -= things[i].nbytes;
+    }
+    return n;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_nbytes, size_t *all) {
+    const cudaError_t code = enter();
+    *free_nbytes = *all = count_free();
+    return leave(code);
+}
+
 cudaError_t cudaMalloc(void **memory, size_t nbytes) {
     cudaError_t code = enter();
+    if (!code && nbytes > count_free())
+        code = cudaErrorMemoryAllocation;
     if (!code) {
         void *made = malloc(nbytes ? nbytes : 1);
         code = add(MEMORY, made, nbytes);

@@ -17,13 +17,14 @@ enum { FAKE_MAX_GPUS = 4 };
 typedef struct fake_settings {
     int n_gpus;             // FAKE_MAX_GPUS at most
     int driver;             // version: 13000, 0 without a driver
+    uint64_t memory_nbytes; // of each GPU; 0: enough
     uint64_t fail_at;       // the number of the call that fails, from 1 on; 0: none does
     bool fail_from_then_on; // and all later ones, as after an error that a GPU does not get over
     cudaError_t fail_with;
 } fake_settings;
 
 // Starts anew: nothing is alive, no call was made. Without it there are two GPUs and no failures,
-// or what FAKE_CUDA_GPUS and FAKE_CUDA_FAIL_AT in the environment say.
+// or what FAKE_CUDA_GPUS, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_FAIL_AT in the environment say.
 void fake_reset(const fake_settings *settings);
 
 // Calls that were made, those that read or clear an error aside.
@@ -37,6 +38,14 @@ uint64_t fake_n_queued(void);
 
 // Kernels that were started on a GPU.
 uint64_t fake_n_kernels(int gpu);
+
+// GEMMs that were started since the program's start, and groups of the masked ones that had rows.
+// They go to the file that FAKE_CUDA_GEMMS in the environment names when the program ends.
+typedef struct fake_gemms {
+    uint64_t n_dense, n_masked, n_groups;
+} fake_gemms;
+
+fake_gemms fake_count_gemms(void);
 
 // Notes a misuse, for kernels.
 void fake_complain(const char *what);

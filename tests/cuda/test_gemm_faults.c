@@ -65,7 +65,8 @@ static bool multiply(const fq_backend *cuda, fq_device *device, uint32_t lane,
     static fq_gemm_sums sums[ROWS];
     static float product[TOKENS * ROWS];
     fq_error err = {0};
-    bool good = is_clean(gemm->begin(device, lane, x, ROWS, &err), &err);
+    const fq_gemm_strip strip = {.activations = x, .rows = ROWS};
+    bool good = is_clean(gemm->begin(device, lane, &strip, &err), &err);
     for (uint64_t col0 = 0; col0 < COLS && good; col0 += 512) {
         const uint64_t cols = COLS - col0 < 512 ? COLS - col0 : 512;
         memcpy(part_codes, codes, ROWS * cols);

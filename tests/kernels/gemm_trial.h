@@ -69,7 +69,8 @@ static inline void gemm_run_strip(const subject *s, const fq_gemm *gemm, uint32_
     fq_error err = {0};
     const uint64_t tokens = c->x.tokens;
     float *product = trial_alloc(tokens * rows * sizeof *product);
-    CHECK(gemm->begin(s->device, lane, x, rows, &err) == FQ_OK);
+    const fq_gemm_strip strip = {.activations = x, .rows = rows};
+    CHECK(gemm->begin(s->device, lane, &strip, &err) == FQ_OK);
     for (uint64_t col0 = 0, cols = 0; col0 < c->x.cols; col0 += cols) {
         const uint64_t left = c->x.cols - col0;
         cols = cut_cols > 0 && cut_cols < left ? cut_cols : left;

@@ -270,7 +270,8 @@ static void test_lanes(const subjects *them, uint64_t *state) {
         fq_error err = {0};
         for (uint32_t lane = 0; lane < 2; lane++) {
             CHECK(gemm->load(&x[lane], s->device, &both[lane]->c.x, &err) == FQ_OK);
-            CHECK(gemm->begin(s->device, lane, x[lane], both[lane]->c.w.rows, &err) == FQ_OK);
+            const fq_gemm_strip strip = {.activations = x[lane], .rows = both[lane]->c.w.rows};
+            CHECK(gemm->begin(s->device, lane, &strip, &err) == FQ_OK);
         }
         for (uint32_t lane = 0; lane < 2; lane++)
             CHECK(gemm->add(s->device, lane, &both[lane]->c.w, &err) == FQ_OK);

@@ -94,7 +94,8 @@ static double multiply(const experiment *e, const fq_gemm_activations *x, const 
     };
     const fq_gemm_result result = {.sums = sums};
     CHECK(e->gemm->load(&operand, device, x, &err) == FQ_OK);
-    CHECK(e->gemm->begin(device, 0, operand, ROWS, &err) == FQ_OK);
+    const fq_gemm_strip strip = {.activations = operand, .rows = ROWS};
+    CHECK(e->gemm->begin(device, 0, &strip, &err) == FQ_OK);
     CHECK(e->gemm->add(device, 0, &piece, &err) == FQ_OK);
     CHECK(e->gemm->end(device, 0, &result, &err) == FQ_OK);
     CHECK(e->place.backend->wait(device, 0, &err) == FQ_OK);

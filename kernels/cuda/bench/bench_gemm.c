@@ -281,10 +281,13 @@ static fq_status multiply_exactly(bench *b, double *exact, double *unquantized, 
         .x_scales = g->a_scales,
         .x_scales_stride = g->a_scales_stride,
         .w = g->b,
+        .w_stride = g->k,
         .w_dtype = FQ_F8_E4M3,
         .w_scales = g->b_scales,
+        .w_scales_stride = fq_ceil_div(g->k, FQ_CUDA_GEMM_BLOCK),
         .n_blocks = MAX_BLOCKS,
         .sums = exact,
+        .sums_stride = g->n,
     };
     fq_status status = take(&job.blocks, b, MAX_BLOCKS * n, sizeof(double), err);
     if (!status)

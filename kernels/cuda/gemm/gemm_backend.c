@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_exact.h"
+#include "kernels/cuda/gemm/group.h"
 #include "lib/scale.h"
 
 #include <cuda_runtime_api.h>
@@ -12,15 +13,6 @@
 #include <stdlib.h>
 
 enum { ROW_ALIGNMENT = 16 }; // bytes, of the rows that TMA loads
-
-// Activations on every GPU.
-struct fq_gemm_operand {
-    uint64_t tokens, cols;
-    uint64_t codes_stride, scales_stride;
-    size_t values_at, scales_at; // in memory, which begins with the codes
-    uint32_t n_gpus;
-    unsigned char *memory[]; // [n_gpus]
-};
 
 static uint64_t align_up(uint64_t n, uint64_t step) { return fq_ceil_div(n, step) * step; }
 
@@ -101,52 +93,84 @@ static fq_status load(fq_gemm_operand **out, fq_device *device,
 
 // ---- Strips
 
-static fq_status begin(fq_device *device, uint32_t index, const fq_gemm_operand *activations,
-                       uint64_t rows, fq_error *err) {
-    assert(index < device->n_lanes && rows > 0);
-    fq_cuda_lane *lane = &device->lanes[index];
+static fq_status clear(const fq_cuda_lane *lane, void *sums, size_t nbytes, fq_error *err) {
+    return fq_gpu_check(lane->gpu, "cudaMemsetAsync",
+                        cudaMemsetAsync(sums, 0, nbytes, lane->stream), err);
+}
+
+// Of a strip that is multiplied by itself.
+static fq_status begin_alone(const fq_cuda_lane *lane, fq_error *err) {
     size_t nbytes = 0;
+    fq_status status = fq_cuda_strip_make_results(lane->strip, &nbytes, lane->gpu, err);
+    if (!status)
+        status = clear(lane, lane->strip->exact, nbytes, err);
+    return status;
+}
+
+static fq_status begin_in_group(const fq_cuda_lane *lane, const fq_gemm_strip *strip,
+                                uint32_t index, fq_error *err) {
+    fq_cuda_strip *s = lane->strip;
+    fq_status status = fq_cuda_places_enter(s, strip, index, err);
+    const size_t nbytes = s->tokens * s->sums_stride * sizeof(double);
+    if (!status)
+        status = clear(lane, s->exact, nbytes, err);
+    if (!status)
+        status = clear(lane, s->reference, nbytes, err);
+    return status;
+}
+
+static fq_status begin(fq_device *device, uint32_t index, const fq_gemm_strip *strip,
+                       fq_error *err) {
+    assert(index < device->n_lanes && strip->rows > 0);
+    fq_cuda_lane *lane = &device->lanes[index];
     if (!lane->strip)
         lane->strip = calloc(1, sizeof *lane->strip);
     fq_cuda_strip *s = lane->strip;
     if (!s)
         return fq_fail_memory(err);
-    s->activations = activations;
-    s->x = activations->memory[index % device->n_gpus];
-    s->tokens = activations->tokens;
-    s->rows = rows;
+    fq_cuda_places_leave(s, false); // of a strip that an error ended
+    s->activations = strip->activations;
+    s->x = strip->activations->memory[index % device->n_gpus];
+    s->tokens = strip->activations->tokens;
+    s->rows = strip->rows;
     s->next_col = 0;
     s->has_reference = false;
-    fq_status status = fq_gpu_use(lane->gpu, err);
-    if (!status)
-        status = fq_cuda_strip_make_results(s, &nbytes, lane->gpu, err);
-    if (!status)
-        status = fq_gpu_check(lane->gpu, "cudaMemsetAsync",
-                              cudaMemsetAsync(s->exact, 0, nbytes, lane->stream), err);
-    return status;
+    const fq_status status = fq_gpu_use(lane->gpu, err);
+    if (status)
+        return status;
+    return strip->group ? begin_in_group(lane, strip, index, err) : begin_alone(lane, err);
 }
 
 // ---- Pieces
 
+// A matrix to the GPU: strides and the width of a row in bytes.
+static fq_status copy_rows(const fq_cuda_lane *lane, void *to, size_t to_stride, const void *from,
+                           size_t from_stride, size_t width, size_t n_rows, fq_error *err) {
+    if (to_stride == width && from_stride == width)
+        return fq_cuda_copy(lane, to, from, n_rows * width, err);
+    return fq_gpu_check(lane->gpu, "cudaMemcpy2DAsync",
+                        cudaMemcpy2DAsync(to, to_stride, from, from_stride, width, n_rows,
+                                          cudaMemcpyDefault, lane->stream),
+                        err);
+}
+
 static fq_status copy_piece(const fq_cuda_lane *lane, const fq_gemm_piece *piece, fq_error *err) {
     const fq_cuda_strip *s = lane->strip;
-    const size_t n = piece->rows * piece->cols, row_nbytes = piece->rows * sizeof *piece->packed;
-    const uint64_t n_scales =
-        fq_ceil_div(piece->rows, FQ_BLOCK_SIZE) * fq_ceil_div(piece->cols, FQ_BLOCK_SIZE);
-    fq_status status = fq_cuda_copy(lane, s->codes, piece->codes, n, err);
+    const size_t scale_size = sizeof *s->scales, word_size = sizeof *s->packed;
+    const size_t scales_width = fq_ceil_div(piece->cols, FQ_BLOCK_SIZE) * scale_size;
+    fq_status status = copy_rows(lane, s->codes, s->codes_stride, piece->codes, piece->cols,
+                                 piece->cols, piece->rows, err);
     if (!status)
-        status = fq_cuda_copy(lane, s->scales, piece->scales, n_scales * sizeof *s->scales, err);
+        status =
+            copy_rows(lane, s->scales, s->scales_stride * scale_size, piece->scales, scales_width,
+                      scales_width, fq_ceil_div(piece->rows, FQ_BLOCK_SIZE), err);
     if (!status && piece->source)
         status = fq_cuda_copy(lane, s->source, piece->source,
-                              n * fq_dtype_size(piece->source_dtype), err);
+                              piece->rows * piece->cols * fq_dtype_size(piece->source_dtype), err);
     if (!status && piece->packed)
-        status = fq_gpu_check(
-            lane->gpu, "cudaMemcpy2DAsync",
-            cudaMemcpy2DAsync(s->packed, fq_packed_stride(piece->rows) * sizeof *s->packed,
-                              piece->packed, piece->packed_stride * sizeof *piece->packed,
-                              row_nbytes, fq_ceil_div(piece->cols, FQ_PACKED_COLS),
-                              cudaMemcpyDefault, lane->stream),
-            err);
+        status = copy_rows(lane, s->packed, s->packed_stride * word_size, piece->packed,
+                           piece->packed_stride * word_size, piece->rows * word_size,
+                           fq_ceil_div(piece->cols, FQ_PACKED_COLS), err);
     return status;
 }
 
@@ -163,7 +187,7 @@ static fq_status multiply(const fq_cuda_lane *lane, const fq_gemm_piece *piece, 
         .b = s->codes,
         .d = s->part,
         .a_stride = x->codes_stride,
-        .b_stride = piece->cols,
+        .b_stride = s->codes_stride,
         .d_stride = piece->rows,
         .d_is_f32 = true,
         .b_scales_packed = piece->packed != NULL,
@@ -200,11 +224,14 @@ static fq_status multiply_exactly(const fq_cuda_lane *lane, const fq_gemm_piece 
                     piece->col0 / FQ_BLOCK_SIZE * x->scales_stride,
         .x_scales_stride = x->scales_stride,
         .w = s->codes,
+        .w_stride = s->codes_stride,
         .w_dtype = FQ_F8_E4M3,
         .w_scales = s->scales,
+        .w_scales_stride = s->scales_stride,
         .blocks = (void *)s->blocks.memory,
         .n_blocks = s->n_blocks,
         .sums = s->exact,
+        .sums_stride = s->sums_stride,
     };
     unsigned code = fq_cuda_exact_add(&exact, lane->stream);
     if (!code && piece->source) {
@@ -213,6 +240,7 @@ static fq_status multiply_exactly(const fq_cuda_lane *lane, const fq_gemm_piece 
         reference.x_stride = x->cols;
         reference.x_scales = NULL;
         reference.w = s->source;
+        reference.w_stride = piece->cols;
         reference.w_dtype = piece->source_dtype;
         reference.sums = s->reference;
         code = fq_cuda_exact_add(&reference, lane->stream);
@@ -229,9 +257,11 @@ static fq_status add(fq_device *device, uint32_t index, const fq_gemm_piece *pie
     fq_status status = fq_gpu_use(lane->gpu, err);
     if (!status)
         status = fq_cuda_strip_make_piece(s, piece, lane->gpu, err);
+    if (!status && s->places)
+        fq_cuda_places_find_piece(s, piece->col0);
     if (!status)
         status = copy_piece(lane, piece, err);
-    if (!status)
+    if (!status && !s->places)
         status = multiply(lane, piece, err);
     if (!status)
         status = multiply_exactly(lane, piece, err);
@@ -240,15 +270,12 @@ static fq_status add(fq_device *device, uint32_t index, const fq_gemm_piece *pie
     return status;
 }
 
-static fq_status end(fq_device *device, uint32_t index, const fq_gemm_result *result,
-                     fq_error *err) {
-    assert(index < device->n_lanes);
-    const fq_cuda_lane *lane = &device->lanes[index];
+static fq_status end_alone(const fq_cuda_lane *lane, const fq_gemm_result *result, fq_error *err) {
     const fq_cuda_strip *s = lane->strip;
-    assert(s->next_col == s->activations->cols);
     const fq_cuda_products products = {
         .tokens = s->tokens,
         .rows = s->rows,
+        .n_strips = 1,
         .product = s->product,
         .exact = s->exact,
         .reference = s->has_reference ? s->reference : NULL,
@@ -265,6 +292,19 @@ static fq_status end(fq_device *device, uint32_t index, const fq_gemm_result *re
     return status;
 }
 
+static fq_status end(fq_device *device, uint32_t index, const fq_gemm_result *result,
+                     fq_error *err) {
+    assert(index < device->n_lanes);
+    const fq_cuda_lane *lane = &device->lanes[index];
+    fq_cuda_strip *s = lane->strip;
+    assert(s->next_col == s->activations->cols && !result == (s->places != NULL));
+    if (!s->places)
+        return end_alone(lane, result, err);
+    const fq_status status = fq_cuda_drain(lane, err); // the group is launched by another stream
+    fq_cuda_places_leave(s, status == FQ_OK);
+    return status;
+}
+
 const fq_gemm *fq_cuda_verify_gemm(void) {
     static const fq_gemm gemm = {
         .max_error = 5e-3,
@@ -273,6 +313,9 @@ const fq_gemm *fq_cuda_verify_gemm(void) {
         .begin = begin,
         .add = add,
         .end = end,
+        .open_group = fq_cuda_group_open,
+        .launch = fq_cuda_group_launch,
+        .close_group = fq_cuda_group_close,
     };
     return &gemm;
 }

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(THREADS) multiply(const fq_cuda_exact job, uin
     double sums[SIDE][SIDE] = {};
     for (uint64_t col = col0; col < end; col += DEPTH) {
         load_tile<X>(s.x, job.x, job.x_stride, token0, job.tokens, col, end);
-        load_tile<W>(s.w, job.w, job.cols, row0, job.rows, col, end);
+        load_tile<W>(s.w, job.w, job.w_stride, row0, job.rows, col, end);
         __syncthreads();
         multiply_tiles(sums, s);
         __syncthreads();
@@ -106,19 +106,19 @@ __global__ void __launch_bounds__(WIDE_THREADS)
     add_blocks(const fq_cuda_exact job, uint64_t first_block, uint64_t n) {
     const uint64_t i = blockIdx.x * (uint64_t)WIDE_THREADS + threadIdx.x;
     const uint64_t n_elements = job.tokens * job.rows, row = i % job.rows, token = i / job.rows;
-    const uint64_t n_col_blocks = ceil_div(job.cols, BLOCK);
+    double *const sum = job.sums + token * job.sums_stride + row;
     if (i >= n_elements)
         return;
-    double y = job.sums[i];
+    double y = *sum;
     for (uint64_t b = 0; b < n; b++) {
         const uint64_t block = first_block + b;
         double scale = 1.0; // the product of two FP32 is exact in FP64
         if (job.x_scales)
             scale = (double)job.x_scales[block * job.x_scales_stride + token] *
-                    (double)job.w_scales[row / BLOCK * n_col_blocks + block];
+                    (double)job.w_scales[row / BLOCK * job.w_scales_stride + block];
         y = __dadd_rn(y, __dmul_rn(job.blocks[b * n_elements + i], scale));
     }
-    job.sums[i] = y;
+    *sum = y;
 }
 
 __global__ void __launch_bounds__(WIDE_THREADS) add(float *sums, const float *product, uint64_t n) {
@@ -127,18 +127,23 @@ __global__ void __launch_bounds__(WIDE_THREADS) add(float *sums, const float *pr
         sums[i] += product[i];
 }
 
-// A thread block a row, a thread every WIDE_THREADS-th token.
+// A thread block a row of B, a thread every WIDE_THREADS-th token.
 __global__ void __launch_bounds__(WIDE_THREADS) mend(const fq_cuda_gemm g) {
-    const uint64_t row = blockIdx.x, n_blocks = ceil_div(g.k, BLOCK), line = (g.n + 3) / 4 * 4;
-    const uint32_t *words = (const uint32_t *)g.b_scales + row;
-    const uint8_t *b = g.b + row * g.b_stride;
+    const gemm::b_scale_layout layout = gemm::b_scale_layout::of(g);
+    const gemm::row_range tokens = gemm::rows_of_group(g, (uint32_t)(blockIdx.x / g.n));
+    const uint64_t row = blockIdx.x % g.n, n_blocks = ceil_div(g.k, BLOCK);
+    const uint64_t line = layout.line_words, a_row0 = gemm::a_row_of(g, tokens.group, tokens.begin);
+    const uint32_t *words = layout.first + tokens.group * layout.group_words + row;
+    const uint8_t *b = g.b + (tokens.group * g.n + row) * g.b_stride;
     bool differs = false;
+    if (tokens.begin == tokens.end)
+        return;
     for (uint64_t i = threadIdx.x; i < ceil_div(n_blocks, 4); i += WIDE_THREADS)
         differs |= words[i * line] != words[i * line - row % BLOCK];
     if (!__syncthreads_or(differs))
         return;
-    for (uint64_t token = threadIdx.x; token < g.m; token += WIDE_THREADS) {
-        const uint8_t *a = g.a + token * g.a_stride;
+    for (uint64_t i = threadIdx.x; i < tokens.end - tokens.begin; i += WIDE_THREADS) {
+        const uint8_t *a = g.a + (a_row0 + i) * g.a_stride;
         float y = 0.0f;
         for (uint64_t block = 0; block < n_blocks; block++) {
             const uint64_t end = min((block + 1) * BLOCK, g.k);
@@ -146,11 +151,11 @@ __global__ void __launch_bounds__(WIDE_THREADS) mend(const fq_cuda_gemm g) {
             float part = 0.0f;
             for (uint64_t k = block * BLOCK; k < end; k++)
                 part = fmaf((float)load<FQ_F8_E4M3>(a, k), (float)load<FQ_F8_E4M3>(b, k), part);
-            const float scale = __fmul_rn(g.a_scales[block * g.a_scales_stride + token],
+            const float scale = __fmul_rn(g.a_scales[block * g.a_scales_stride + a_row0 + i],
                                           gemm::scale_of_exponent(exponent));
             y = __fadd_rn(y, __fmul_rn(part, scale));
         }
-        ((float *)g.d)[token * g.d_stride + row] = y;
+        ((float *)g.d)[(tokens.begin + i) * g.d_stride + row] = y;
     }
 }
 
@@ -174,16 +179,18 @@ __device__ double add_square(double sum, double value) {
 // One thread a row, its tokens in order.
 __global__ void __launch_bounds__(WIDE_THREADS)
     sum_up(const fq_cuda_products products, fq_gemm_sums *out) {
-    const uint64_t row = blockIdx.x * (uint64_t)WIDE_THREADS + threadIdx.x;
+    const uint64_t index = blockIdx.x * (uint64_t)WIDE_THREADS + threadIdx.x;
+    const uint64_t strip = index / products.rows, row = index % products.rows;
+    const uint64_t first = strip * products.tokens * products.rows + row;
     fq_gemm_sums sums = {};
-    if (row >= products.rows)
+    if (strip >= products.n_strips || (products.group_rows && products.group_rows[strip] == 0))
         return;
-    if (is_in_range(products.exact + row, products) &&
-        (!products.reference || is_in_range(products.reference + row, products)))
+    if (is_in_range(products.exact + first, products) &&
+        (!products.reference || is_in_range(products.reference + first, products)))
         sums.n = products.tokens;
 #pragma unroll 4
     for (uint64_t token = 0; token < sums.n; token++) {
-        const uint64_t i = token * products.rows + row;
+        const uint64_t i = first + token * products.rows;
         const double y = (double)products.product[i], exact = products.exact[i];
         sums.kernel_error2 = add_square(sums.kernel_error2, y - exact);
         sums.exact2 = add_square(sums.exact2, exact);
@@ -193,7 +200,7 @@ __global__ void __launch_bounds__(WIDE_THREADS)
         sums.error2 = add_square(sums.error2, y - reference);
         sums.reference2 = add_square(sums.reference2, reference);
     }
-    out[row] = sums;
+    out[index] = sums;
 }
 
 unsigned multiply_blocks(const fq_cuda_exact &job, uint64_t first_block, uint64_t n,
@@ -235,10 +242,11 @@ unsigned fq_cuda_product_add(float *sums, const float *product, uint64_t n, cuda
 }
 
 unsigned fq_cuda_product_mend(const fq_cuda_gemm *gemm, cudaStream_t stream) {
-    return start(mend, dim3((uint32_t)gemm->n), WIDE_THREADS, stream, *gemm);
+    return start(mend, dim3((uint32_t)(gemm->n * gemm->n_groups)), WIDE_THREADS, stream, *gemm);
 }
 
 unsigned fq_cuda_products_sum_up(const fq_cuda_products *products, fq_gemm_sums *sums,
                                  cudaStream_t stream) {
-    return start(sum_up, grid_of_elements(products->rows), WIDE_THREADS, stream, *products, sums);
+    const dim3 grid = grid_of_elements(products->n_strips * products->rows);
+    return start(sum_up, grid, WIDE_THREADS, stream, *products, sums);
 }

@@ -56,36 +56,51 @@ fq_status fq_cuda_strip_make_results(fq_cuda_strip *strip, size_t *nbytes, uint3
     strip->product = (void *)(memory + product);
     strip->part = (void *)(memory + part);
     strip->sums = (void *)(memory + sums);
+    strip->sums_stride = strip->rows;
     *nbytes = part;
     return FQ_OK;
 }
 
-fq_status fq_cuda_strip_make_piece(fq_cuda_strip *strip, const fq_gemm_piece *piece, uint32_t gpu,
-                                   fq_error *err) {
-    const uint64_t n_blocks = fq_ceil_div(piece->cols, FQ_BLOCK_SIZE);
-    const uint64_t n_scales = fq_ceil_div(piece->rows, FQ_BLOCK_SIZE) * n_blocks;
-    const uint64_t n_words =
-        fq_ceil_div(piece->cols, FQ_PACKED_COLS) * fq_packed_stride(piece->rows);
-    const size_t source_size = piece->source ? fq_dtype_size(piece->source_dtype) : 0;
-    const size_t block_nbytes = strip->tokens * strip->rows * sizeof *strip->exact;
-    size_t codes, source, scales, packed, all = 0;
-    if (!fq_cuda_place(&codes, &all, piece->rows * piece->cols, sizeof *strip->codes) ||
-        !fq_cuda_place(&source, &all, piece->rows * piece->cols, source_size) ||
-        !fq_cuda_place(&scales, &all, n_scales, sizeof *strip->scales) ||
-        !fq_cuda_place(&packed, &all, n_words, sizeof *strip->packed))
-        return fq_fail_memory(err);
-    strip->n_blocks = BLOCKS_NBYTES / block_nbytes;
+static fq_status make_blocks(fq_cuda_strip *strip, uint64_t cols, uint32_t gpu, fq_error *err) {
+    const uint64_t n_blocks = fq_ceil_div(cols, FQ_BLOCK_SIZE);
+    const size_t nbytes = strip->tokens * strip->rows * sizeof *strip->exact; // of a block
+    strip->n_blocks = BLOCKS_NBYTES / nbytes;
     strip->n_blocks = strip->n_blocks < 1          ? 1
                       : strip->n_blocks > n_blocks ? n_blocks
                                                    : strip->n_blocks;
+    return make_room(&strip->blocks, strip->n_blocks * nbytes, gpu, err);
+}
+
+// The source comes first, and is all that a strip with a place needs room for.
+fq_status fq_cuda_strip_make_piece(fq_cuda_strip *strip, const fq_gemm_piece *piece, uint32_t gpu,
+                                   fq_error *err) {
+    const uint64_t n = piece->rows * piece->cols;
+    const uint64_t n_blocks = fq_ceil_div(piece->cols, FQ_BLOCK_SIZE);
+    const uint64_t n_scales = fq_ceil_div(piece->rows, FQ_BLOCK_SIZE) * n_blocks;
+    const uint64_t line = fq_packed_stride(piece->rows);
+    const uint64_t n_words = fq_ceil_div(piece->cols, FQ_PACKED_COLS) * line;
+    const size_t source_size = piece->source ? fq_dtype_size(piece->source_dtype) : 0;
+    size_t codes, source, scales, packed, all = 0;
+    if (!fq_cuda_place(&source, &all, n, source_size) ||
+        (!strip->places && (!fq_cuda_place(&codes, &all, n, sizeof *strip->codes) ||
+                            !fq_cuda_place(&scales, &all, n_scales, sizeof *strip->scales) ||
+                            !fq_cuda_place(&packed, &all, n_words, sizeof *strip->packed))))
+        return fq_fail_memory(err);
     fq_status status = make_room(&strip->piece, all, gpu, err);
     if (!status)
-        status = make_room(&strip->blocks, strip->n_blocks * block_nbytes, gpu, err);
+        status = make_blocks(strip, piece->cols, gpu, err);
+    if (status)
+        return status;
+    strip->source = strip->piece.memory;
+    if (strip->places)
+        return FQ_OK;
     strip->codes = strip->piece.memory + codes;
-    strip->source = strip->piece.memory + source;
+    strip->codes_stride = piece->cols;
     strip->scales = (void *)(strip->piece.memory + scales);
+    strip->scales_stride = n_blocks;
     strip->packed = (void *)(strip->piece.memory + packed);
-    return status;
+    strip->packed_stride = line;
+    return FQ_OK;
 }
 
 // Errors do not matter any more: what cannot be freed goes with the process.

@@ -4,6 +4,18 @@
 
 #include "lib/gemm.h"
 
+// Activations on every GPU.
+struct fq_gemm_operand {
+    uint64_t tokens, cols;
+    uint64_t codes_stride, scales_stride;
+    size_t values_at, scales_at; // in memory, which begins with the codes
+    uint32_t n_gpus;
+    unsigned char *memory[]; // [n_gpus]
+};
+
+// Where strips of a group lie on one GPU: see group.h.
+typedef struct fq_cuda_places fq_cuda_places;
+
 // GPU memory that grows.
 typedef struct fq_cuda_room {
     unsigned char *memory;
@@ -16,17 +28,23 @@ typedef struct fq_cuda_strip {
     const unsigned char *x; // the activations on this GPU
     uint64_t tokens, rows, next_col;
     bool has_reference;
+    fq_cuda_places *places; // of the group; NULL: it is multiplied by itself
+    uint32_t place;         // in these
 
     fq_cuda_room results;
-    double *exact, *reference; // [tokens, rows]
-    float *product, *part;     // [tokens, rows]; part: of one piece
-    fq_gemm_sums *sums;        // [rows]
+    double *exact, *reference; // [tokens, sums_stride]
+    uint64_t sums_stride;
+    float *product, *part; // [tokens, rows]; part: of one piece. Not of a group's strip
+    fq_gemm_sums *sums;    // [rows]; likewise
 
+    // The piece at work; all but its source lies in the strip's place, where there is one. Strides
+    // are elements.
     fq_cuda_room piece;
-    uint8_t *codes;   // [rows, cols]
     void *source;     // [rows, cols]
-    float *scales;    // [ceil(rows/128), ceil(cols/128)]
-    uint32_t *packed; // [ceil(cols/512), fq_packed_stride(rows)]
+    uint8_t *codes;   // [rows, codes_stride]
+    float *scales;    // [ceil(rows/128), scales_stride]
+    uint32_t *packed; // [ceil(cols/512), packed_stride]
+    uint64_t codes_stride, scales_stride, packed_stride;
 
     fq_cuda_room blocks; // of fq_cuda_exact
     uint64_t n_blocks;
@@ -37,7 +55,8 @@ typedef struct fq_cuda_strip {
 fq_status fq_cuda_strip_make_results(fq_cuda_strip *strip, size_t *nbytes, uint32_t gpu,
                                      fq_error *err);
 
-// Makes room for a piece of the strip, and for the sums of its blocks.
+// Makes room for a piece of the strip, and for the sums of its blocks. Of a strip with a place, for
+// its source alone: the rest lies there.
 fq_status fq_cuda_strip_make_piece(fq_cuda_strip *strip, const fq_gemm_piece *piece, uint32_t gpu,
                                    fq_error *err);
 
