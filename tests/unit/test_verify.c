@@ -1,60 +1,13 @@
 // The loop of verify: any number of lanes and any band size give the same figures to the last bit;
 // failures of reading end it cleanly; and the maps are those of the worst weights.
-#include "kernels/cpu/backend.h"
 #include "lib/band.h"
-#include "lib/fp8.h"
 #include "lib/verify.h"
 #include "tests/check.h"
-#include "tests/memory_checkpoint.h"
+#include "tests/memory_weights.h"
 
 #include <stdlib.h>
 
-enum { N_WEIGHTS = 12, MAX_ELEMENTS = 129 * 9000 };
-
-static uint64_t random_state = 1;
-
-static uint32_t random_u32(void) {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33);
-}
-
-// A BF16 weight in one checkpoint, its codes and scales in the other.
-static void add_weight(memory_checkpoint *reference, memory_checkpoint *quantized, uint32_t shard,
-                       const char *name, const char *scale_name, uint64_t rows, uint64_t cols) {
-    const fq_block block = {FQ_BLOCK_SIZE, FQ_BLOCK_SIZE};
-    static uint8_t codes[MAX_ELEMENTS] __attribute__((aligned(64)));
-    static uint16_t weights[MAX_ELEMENTS] __attribute__((aligned(64)));
-    static float scales[2 * 71];
-    for (uint64_t i = 0; i < rows * cols; i++)
-        weights[i] = (uint16_t)((random_u32() & 0x8000u) | ((110 + random_u32() % 10) << 7) |
-                                (random_u32() & 0x7F));
-    const fq_device_options options = {
-        .n_lanes = 1, .max_elements = MAX_ELEMENTS, .max_blocks = 142};
-    const fq_backend *backend = &fq_cpu_backend;
-    fq_device *device;
-    fq_quantize_counts counts;
-    fq_error err = {0};
-    CHECK(backend->open(&device, &options, &err) == FQ_OK);
-    const fq_quantize_job job = {.source = weights,
-                                 .source_dtype = FQ_BF16,
-                                 .rows = rows,
-                                 .cols = cols,
-                                 .block = block,
-                                 .amax_floor = FQ_DEFAULT_AMAX_FLOOR,
-                                 .codes = codes,
-                                 .scales = scales,
-                                 .counts = &counts};
-    CHECK(backend->quantize(device, 0, &job, &err) == FQ_OK);
-    backend->close(device);
-    const uint64_t grid_rows = fq_ceil_div(rows, block.rows);
-    const uint64_t grid_cols = fq_ceil_div(cols, block.cols);
-    memcpy(memory_checkpoint_add_2d(reference, shard, name, FQ_BF16, rows, cols), weights,
-           2 * rows * cols);
-    memcpy(memory_checkpoint_add_2d(quantized, shard, name, FQ_F8_E4M3, rows, cols), codes,
-           rows * cols);
-    memcpy(memory_checkpoint_add_2d(quantized, shard, scale_name, FQ_F32, grid_rows, grid_cols),
-           scales, grid_rows * grid_cols * sizeof *scales);
-}
+enum { N_WEIGHTS = 12 };
 
 static const char *const names[N_WEIGHTS][2] = {
 #define NAME(i)                                                                                    \
@@ -72,12 +25,12 @@ static void add_norm(memory_checkpoint *to) {
 
 // One weight is wide, so that the least bands cut its rows of blocks in pieces.
 static void make_models(memory_checkpoint *reference, memory_checkpoint *quantized) {
-    random_state = 1;
+    memory_weights_seed(1);
     add_norm(reference);
     add_norm(quantized);
     for (uint32_t i = 0; i < N_WEIGHTS; i++)
-        add_weight(reference, quantized, i % 2, names[i][0], names[i][1], i == 5 ? 129 : 200,
-                   i == 5 ? 9000 : 300);
+        memory_weights_add(reference, quantized, i % 2, names[i][0], names[i][1],
+                           i == 5 ? 129 : 200, i == 5 ? 9000 : 300);
     memory_checkpoint_finish(reference, 2);
     memory_checkpoint_finish(quantized, 2);
 }
