@@ -55,7 +55,7 @@ check() {
 run_tests() {
     local test
     title 'tests'
-    for test in all_values compare exhaustive gemm gemm_golden golden lanes scales shapes; do
+    for test in all_values compare exhaustive gemm gemm_golden gemm_groups golden lanes scales shapes; do
         check "kernels-$test" sh -c "cd '$root/tests' &&
             FP8Q_TEST_DEVICE=cuda exec '$build/tests/kernels/test_$test'"
     done
@@ -91,6 +91,7 @@ run_sanitizer() {
         sanitize gemm $tool "$build/tests/gpu/test_gpu_gemm" all 1 2 200
     done
     sanitize verify_gemm memcheck "$build/tests/kernels/test_gemm" 2
+    sanitize gemm_groups memcheck "$build/tests/kernels/test_gemm_groups"
     sanitize lanes memcheck --leak-check full "$build/tests/kernels/test_lanes" 1
     sanitize golden memcheck "$build/tests/kernels/test_golden"
 }

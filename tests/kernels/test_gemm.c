@@ -1,108 +1,10 @@
 // The GEMM of every variant is what lib/gemm.h says, to the bit: for any shape, any cut into strips
 // and pieces, any kind of reference, and with packed words; since verify's figures are to be the
 // same on every machine. On GPUs that is so but for Y, which has a bound, and what follows from it.
+#include "gemm_operands.h"
 #include "gemm_trial.h"
-#include "random.h"
 
 enum { MAX_TOKENS = 70, MAX_ROWS = 300, MAX_COLS = 1200 };
-
-// The operands of a random product, to be freed.
-typedef struct operands {
-    gemm_case c;
-    uint16_t *values;
-    uint8_t *x_codes, *w_codes;
-    float *x_scales, *w_scales;
-    void *source;
-    uint32_t *packed;
-} operands;
-
-static float random_scale(uint64_t *state, bool pow2) {
-    const uint32_t bits = 0x3A000000u + random_below(state, 0x03000000u);
-    return fq_f32_of_bits(pow2 ? bits & 0xFF800000u : bits);
-}
-
-static void fill_codes(uint8_t *codes, size_t n, uint64_t *state) {
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t code = (uint8_t)random_next(state);
-        codes[i] = (code & 0x7F) == FQ_E4M3_NAN_CODE ? 0x80 : code;
-    }
-}
-
-static void fill_source(void *source, fq_dtype dtype, size_t n, uint64_t *state) {
-    for (size_t i = 0; i < n; i++) {
-        bool saturated = false;
-        const float x = ((float)random_below(state, 1u << 24) - 0x1p23f) * 0x1p-25f;
-        reference_store(dtype, source, i, x, &saturated);
-    }
-}
-
-// Words that say what the scales say.
-static void pack(operands *o) {
-    const fq_gemm_piece *w = &o->c.w;
-    const uint64_t n_blocks = fq_ceil_div(w->cols, 128), n_words = fq_ceil_div(w->cols, 512);
-    o->packed = trial_alloc(n_words * w->rows * sizeof *o->packed);
-    memset(o->packed, 0, n_words * w->rows * sizeof *o->packed);
-    for (uint64_t row = 0; row < w->rows; row++) {
-        for (uint64_t block = 0; block < n_blocks; block++) {
-            const uint32_t exponent = fq_e8m0_of_f32_up(reference_weight_scale(w, row, block));
-            o->packed[block / 4 * w->rows + row] |= exponent << (8 * (block % 4));
-        }
-    }
-    o->c.w.packed = o->packed;
-    o->c.w.packed_stride = w->rows;
-}
-
-static operands make(uint64_t tokens, uint64_t rows, uint64_t cols, fq_dtype dtype, bool packed,
-                     uint64_t *state) {
-    const uint64_t n_blocks = fq_ceil_div(cols, 128), n_rows = fq_ceil_div(rows, 128);
-    operands o = {
-        .values = trial_alloc(tokens * cols * 2),
-        .x_codes = trial_alloc(tokens * cols),
-        .w_codes = trial_alloc(rows * cols),
-        .x_scales = trial_alloc(tokens * n_blocks * sizeof(float)),
-        .w_scales = trial_alloc(n_rows * n_blocks * sizeof(float)),
-        .source = trial_alloc(rows * cols * fq_dtype_size(dtype)),
-    };
-    fill_codes(o.x_codes, tokens * cols, state);
-    fill_codes(o.w_codes, rows * cols, state);
-    fill_source(o.values, FQ_BF16, tokens * cols, state);
-    fill_source(o.source, dtype, rows * cols, state);
-    for (uint64_t i = 0; i < tokens * n_blocks; i++)
-        o.x_scales[i] = random_scale(state, packed);
-    for (uint64_t i = 0; i < n_rows * n_blocks; i++)
-        o.w_scales[i] = random_scale(state, packed);
-    o.c.x = (fq_gemm_activations){.tokens = tokens,
-                                  .cols = cols,
-                                  .values = o.values,
-                                  .codes = o.x_codes,
-                                  .scales = o.x_scales};
-    o.c.w = (fq_gemm_piece){.rows = rows,
-                            .cols = cols,
-                            .codes = o.w_codes,
-                            .scales = o.w_scales,
-                            .source = o.source,
-                            .source_dtype = dtype};
-    if (packed)
-        pack(&o);
-    return o;
-}
-
-static void operands_free(operands *o) {
-    free(o->values);
-    free(o->x_codes);
-    free(o->w_codes);
-    free(o->x_scales);
-    free(o->w_scales);
-    free(o->source);
-    free(o->packed);
-}
-
-// docs/numerics.md: 127 additions and two products in a block, and one addition for each block; or
-// four steps of a tensor core.
-static double bound_of(const gemm_case *c, const gemm_element *y) {
-    const double tensor_cores = subjects_are_gpus() ? 4 * 33 * 0x1p-13 : 0.0;
-    return (tensor_cores + (130.0 + (double)c->x.cols / 128.0) * 0x1p-24) * y->magnitude;
-}
 
 // [rows, tokens], to be freed.
 static gemm_element *expect(const gemm_case *c) {
@@ -116,14 +18,14 @@ static gemm_element *expect(const gemm_case *c) {
         const bool is_bound = !c->w.packed && reference_gemm_counts(elements, tokens);
         for (uint64_t t = 0; t < tokens && is_bound; t++)
             CHECK(fabs((double)elements[t].product - elements[t].exact) <=
-                  bound_of(c, &elements[t]));
+                  gemm_bound(c, &elements[t]));
     }
     return expected;
 }
 
 static bool is_product(const gemm_case *c, const gemm_element *y, float product) {
     if (subjects_are_gpus())
-        return fabs((double)product - (double)y->product) <= bound_of(c, y);
+        return fabs((double)product - (double)y->product) <= gemm_bound(c, y);
     return memcmp(&product, &y->product, sizeof product) == 0 ||
            (isnan(product) && isnan(y->product));
 }
@@ -196,12 +98,12 @@ static void check_case(const subjects *them, const gemm_case *c) {
 static void test_shape(const subjects *them, uint64_t tokens, uint64_t rows, uint64_t cols,
                        uint64_t *state) {
     static const fq_dtype dtypes[] = {FQ_BF16, FQ_F16, FQ_F32};
-    operands o = make(tokens, rows, cols, dtypes[random_below(state, 3)],
-                      random_below(state, 3) == 0, state);
+    gemm_operands o = gemm_operands_make(tokens, rows, cols, dtypes[random_below(state, 3)],
+                                         random_below(state, 3) == 0, state);
     check_case(them, &o.c);
     o.c.w.source = NULL;
     check_case(them, &o.c);
-    operands_free(&o);
+    gemm_operands_free(&o);
 }
 
 static void test_shapes(const subjects *them, uint32_t n_random, uint64_t *state) {
@@ -216,7 +118,7 @@ static void test_shapes(const subjects *them, uint32_t n_random, uint64_t *state
 
 // Words in row-major order instead, which nothing but the product shows where all have a place.
 static void test_words_in_wrong_order(const subjects *them, uint64_t *state) {
-    operands o = make(8, 256, 1024, FQ_BF16, true, state);
+    gemm_operands o = gemm_operands_make(8, 256, 1024, FQ_BF16, true, state);
     uint32_t *row_major = trial_alloc(2 * 256 * sizeof *row_major);
     for (size_t row = 0; row < 256; row++) {
         for (size_t word = 0; word < 2; word++)
@@ -229,14 +131,14 @@ static void test_words_in_wrong_order(const subjects *them, uint64_t *state) {
     CHECK(sums.kernel_error2 > 0.01 * sums.exact2);
     free(expected);
     free(row_major);
-    operands_free(&o);
+    gemm_operands_free(&o);
 }
 
 // What FP32 cannot hold is left out: rows with a NaN code, with an infinite weight, with scales
 // that make the product overflow or vanish. A row is, too, where that is so for one token of many:
 // the others' products are those that cancel, and any error is great beside them.
 static void test_left_out(const subjects *them, uint64_t *state) {
-    operands o = make(5, 400, 300, FQ_BF16, false, state);
+    gemm_operands o = gemm_operands_make(5, 400, 300, FQ_BF16, false, state);
     o.w_codes[7 * 300 + 299] = 0xFF;
     ((uint16_t *)o.source)[20 * 300 + 3] = 0x7F80;
     for (size_t block = 0; block < 3; block++) {
@@ -254,14 +156,14 @@ static void test_left_out(const subjects *them, uint64_t *state) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         CHECK_U64(reference_gemm_sums(&o.c, &expected[rows[i].row * 5]).n, rows[i].n);
     free(expected);
-    operands_free(&o);
+    gemm_operands_free(&o);
 }
 
 // Two lanes at once, each with a strip of its own, do not meet.
 static void test_lanes(const subjects *them, uint64_t *state) {
-    operands a = make(3, 40, 200, FQ_BF16, false, state),
-             b = make(40, 7, 384, FQ_F32, false, state);
-    const operands *both[2] = {&a, &b};
+    gemm_operands a = gemm_operands_make(3, 40, 200, FQ_BF16, false, state),
+                  b = gemm_operands_make(40, 7, 384, FQ_F32, false, state);
+    const gemm_operands *both[2] = {&a, &b};
     for (size_t k = 0; k < them->n; k++) {
         const subject *s = &them->all[k];
         const fq_gemm *gemm = fq_gemm_find(s->backend);
@@ -292,8 +194,8 @@ static void test_lanes(const subjects *them, uint64_t *state) {
         }
         gemm->unload(s->device, NULL);
     }
-    operands_free(&a);
-    operands_free(&b);
+    gemm_operands_free(&a);
+    gemm_operands_free(&b);
 }
 
 // n_random: how many random shapes.
