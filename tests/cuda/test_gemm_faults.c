@@ -45,28 +45,23 @@ static bool is_clean(fq_status status, const fq_error *err) {
     return false;
 }
 
-static void check_figures(const fq_gemm_sums *sums, const float *product) {
+static void check_sums(const fq_gemm_sums *sums) {
     for (size_t row = 0; row < ROWS; row++) {
         CHECK_U64(sums[row].n, TOKENS);
         CHECK(sums[row].kernel_error2 == 0.0 && sums[row].error2 == 0.0);
         CHECK(sums[row].exact2 == (double)TOKENS * COLS * COLS);
         CHECK(sums[row].reference2 == sums[row].exact2);
     }
-    for (size_t i = 0; i < TOKENS * ROWS; i++)
-        CHECK(product[i] == (float)COLS);
 }
 
-// One strip in two pieces. False if it failed somewhere.
-static bool multiply(const fq_backend *cuda, fq_device *device, uint32_t lane,
-                     const fq_gemm_operand *x) {
+// One strip in two pieces, without its end. False if it failed somewhere.
+static bool add_strip(const fq_backend *cuda, fq_device *device, uint32_t lane,
+                      const fq_gemm_strip *strip) {
     const fq_gemm *gemm = fq_cuda_verify_gemm();
     static uint8_t part_codes[ROWS * 512];
     static uint16_t part_source[ROWS * 512];
-    static fq_gemm_sums sums[ROWS];
-    static float product[TOKENS * ROWS];
     fq_error err = {0};
-    const fq_gemm_strip strip = {.activations = x, .rows = ROWS};
-    bool good = is_clean(gemm->begin(device, lane, &strip, &err), &err);
+    bool good = is_clean(gemm->begin(device, lane, strip, &err), &err);
     for (uint64_t col0 = 0; col0 < COLS && good; col0 += 512) {
         const uint64_t cols = COLS - col0 < 512 ? COLS - col0 : 512;
         memcpy(part_codes, codes, ROWS * cols);
@@ -84,13 +79,61 @@ static bool multiply(const fq_backend *cuda, fq_device *device, uint32_t lane,
         good &= is_clean(cuda->wait(device, lane, &err), &err);
         CHECK_U64(fake_n_queued(), 0);
     }
+    return good;
+}
+
+// A strip that is multiplied by itself.
+static bool multiply(const fq_backend *cuda, fq_device *device, uint32_t lane,
+                     const fq_gemm_operand *x) {
+    const fq_gemm *gemm = fq_cuda_verify_gemm();
+    static fq_gemm_sums sums[ROWS];
+    static float product[TOKENS * ROWS];
+    const fq_gemm_strip strip = {.activations = x, .rows = ROWS};
     const fq_gemm_result result = {.sums = sums, .product = product};
+    fq_error err = {0};
+    bool good = add_strip(cuda, device, lane, &strip);
     if (good)
         good = is_clean(gemm->end(device, lane, &result, &err), &err);
     good &= is_clean(cuda->wait(device, lane, &err), &err);
     if (good)
-        check_figures(sums, product);
+        check_sums(sums);
+    for (size_t i = 0; good && i < TOKENS * ROWS; i++)
+        CHECK(product[i] == (float)COLS);
     return good;
+}
+
+static void take(void *n_taken, const fq_gemm_sums *sums, uint64_t rows) {
+    ++*(uint32_t *)n_taken;
+    CHECK_U64(rows, ROWS);
+    check_sums(sums);
+}
+
+// A strip a lane in a group, twice. False if it failed somewhere: the strips that did not are
+// launched all the same, unless that is what fails. Where there is no room, there is no group.
+static bool multiply_group(const fq_backend *cuda, fq_device *device, const fq_gemm_operand *x,
+                           uint64_t *n_calls_until_free) {
+    const fq_gemm *gemm = fq_cuda_verify_gemm();
+    uint32_t n_taken = 0, n_ended = 0;
+    const fq_gemm_group_options options = {
+        .activations = x, .rows = ROWS, .n_strips = 2 * N_LANES, .has_words = true, .take = take};
+    fq_gemm_strip strip = {.activations = x, .rows = ROWS, .taker = &n_taken};
+    fq_error err = {0};
+    bool good = is_clean(gemm->open_group(&strip.group, device, &options, &err), &err);
+    CHECK(good || !strip.group);
+    for (uint32_t i = 0; i < options.n_strips && strip.group; i++) {
+        const uint32_t lane = i % N_LANES;
+        bool ended = add_strip(cuda, device, lane, &strip);
+        if (ended)
+            ended = is_clean(gemm->end(device, lane, NULL, &err), &err);
+        n_ended += ended;
+        good &= ended;
+    }
+    const bool launched = is_clean(gemm->launch(device, strip.group, &err), &err);
+    if (launched)
+        CHECK_U64(n_taken, n_ended);
+    *n_calls_until_free = fake_n_calls();
+    gemm->close_group(device, strip.group);
+    return good && launched;
 }
 
 // What became of one use of the GEMM.
@@ -112,14 +155,20 @@ static void use_device(outcome *out, const fq_backend *cuda, fq_device *device) 
     for (uint32_t lane = 0; lane < N_LANES && loaded; lane++)
         out->n_failed += !multiply(cuda, device, lane, x);
     out->n_calls_until_free = fake_n_calls();
+    if (loaded)
+        out->n_failed += !multiply_group(cuda, device, x, &out->n_calls_until_free);
     gemm->unload(device, x);
     cuda->close(device);
 }
 
 static outcome use_gemm(const fake_settings *settings) {
     const uint32_t gpus[N_GPUS] = {1, 0};
-    const fq_device_options options = {
-        .n_lanes = N_LANES, .max_elements = 1, .max_blocks = 1, .gpus = gpus, .n_gpus = N_GPUS};
+    const fq_device_options options = {.n_lanes = N_LANES,
+                                       .max_elements = 1,
+                                       .max_blocks = 1,
+                                       .for_checks = true,
+                                       .gpus = gpus,
+                                       .n_gpus = N_GPUS};
     const fq_backend *cuda = NULL;
     fq_device *device = NULL;
     fq_error err = {0};
@@ -160,7 +209,7 @@ static void test_single_failures(void) {
         if (!out.opened)
             CHECK_U64(fake_n_alive(), 0);
     }
-    CHECK(n_calls > 50);
+    CHECK(n_calls > 150);
 }
 
 // A GPU that is gone: all fails from some call on, and closing still frees the host's memory, which
