@@ -14,14 +14,14 @@ failed=0
 # make LIST DIVISOR: three layers of a model, with three experts each, and its sizes divided; in the
 # order of names, so that projections lie mixed.
 make() {
-    local name dtype rows cols first one
+    local name dtype rows cols first one seed=0
     grep -E 'experts\.|o_proj' "$lists/$1.txt" | tr -d '[],' | while read -r name dtype rows cols; do
         while [[ $name =~ \{([0-9]+)\.\.[0-9]+\} ]]; do
             first=${BASH_REMATCH[1]}
             name=${name/"${BASH_REMATCH[0]}"/"{$first,$((first + 1)),$((first + 2))}"}
         done
         for one in $(eval "echo $name"); do
-            echo "tensor $one $dtype $((rows / $2))x$((cols / $2)) random:${#one}$rows"
+            echo "tensor $one $dtype $((rows / $2))x$((cols / $2)) random:$((++seed))"
         done
     done | sort | { echo 'file model.safetensors' && cat && echo 'text config.json {}'; } | mkmodel "$1"
 }
