@@ -33,6 +33,10 @@ typedef enum fault_kind {
 
 enum { MAX_LISTED = 20 };
 
+// Of a stack. Each takes memory of its own in a plan, which a few bytes of a header must not ask
+// for; models have hundreds.
+enum { MAX_MATRICES = 16384 };
+
 // What the faults that are not listed are called.
 static const char *const kind_names[N_FAULT_KINDS] = {
     [FOREIGN] = "tensors of a format that is not read",
@@ -122,6 +126,17 @@ static void count_unlisted(const pairer *p) {
     }
 }
 
+// Why a weight cannot be read, whatever its scale; NULL if it can.
+static const char *flaw_of_shape(const fq_tensor *weight) {
+    if (weight->nbytes == 0)
+        return "FP8 weight without elements; the file is damaged, get it again";
+    if (weight->rank != 2 && weight->rank != 3)
+        return "FP8 weight that is no matrix and no stack of matrices; it is not read";
+    if (weight->rank == 3 && weight->shape[0] > MAX_MATRICES)
+        return "FP8 weight that is a stack of more than 16384 matrices; it is not read";
+    return NULL;
+}
+
 static void pair_weight(pairer *p, size_t position) {
     fq_pair pair = {.weight = p->checkpoint->by_name[position]};
     const size_t scale = find_scale(p->checkpoint, pair.weight);
@@ -134,11 +149,9 @@ static void pair_weight(pairer *p, size_t position) {
     p->claimed[scale] = true;
     pair.scale = p->checkpoint->by_name[scale];
     fq_error why = {0};
-    if ((pair.weight->rank != 2 && pair.weight->rank != 3) || pair.weight->nbytes == 0) {
-        add_fault(p, NO_MATRIX, pair.weight,
-                  pair.weight->nbytes == 0
-                      ? "FP8 weight without elements; the file is damaged, get it again"
-                      : "FP8 weight that is no matrix and no stack of matrices; it is not read");
+    const char *flaw = flaw_of_shape(pair.weight);
+    if (flaw) {
+        add_fault(p, NO_MATRIX, pair.weight, flaw);
     } else if (fq_grid_match(&pair, p->quant, &why)) {
         add_fault(p, MISFIT, pair.scale, why.text);
     } else {

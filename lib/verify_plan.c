@@ -174,11 +174,14 @@ static void add_shard_steps(fq_verify_draft *draft, size_t shard) {
     }
 }
 
-static size_t count_steps(const fq_shard *shard) {
+// At most so many.
+static size_t count_steps(const fq_verify *verify, const fq_shard *shard) {
     size_t n = 0;
     for (size_t i = 0; i < shard->n_tensors; i++) {
         const fq_tensor *tensor = &shard->tensors[i];
-        n += is_weight(tensor) && tensor->rank == 3 ? (size_t)tensor->shape[0] : 1;
+        const size_t position = fq_checkpoint_position(verify->checkpoint, tensor->name);
+        const bool is_stack = verify->pairing.pair_of[position] && tensor->rank == 3;
+        n += is_stack ? (size_t)tensor->shape[0] : 1;
     }
     return n;
 }
@@ -193,7 +196,7 @@ static fq_status lay_out_steps(fq_verify_draft *draft, fq_error *err) {
     if (!work->plan.shards || !work->steps)
         return fq_fail_memory(err);
     for (size_t s = 0; s < checkpoint->n_shards; s++) {
-        const size_t n = count_steps(&checkpoint->shards[s]);
+        const size_t n = count_steps(draft->verify, &checkpoint->shards[s]);
         work->plan.shards[s].steps = fq_arena_array(arena, n, sizeof(fq_step));
         work->steps[s] = fq_arena_array(arena, n, sizeof **work->steps);
         if (!work->plan.shards[s].steps || !work->steps[s])

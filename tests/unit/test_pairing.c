@@ -189,6 +189,10 @@ static void test_missing_and_orphan_scales(void) {
                   "no matrix");
     check_refused("a.weight F8_E4M3 [0, 128]\na.weight_scale_inv F32 [0, 1]\n", &no_config,
                   "a.weight", "without elements");
+    check_refused("a.weight F8_E4M3 [16385, 1, 1]\na.weight_scale_inv F32 [16385, 1, 1]\n",
+                  &no_config, "a.weight", "more than 16384 matrices");
+    pair("a.weight F8_E4M3 [16384, 1, 1]\na.weight_scale_inv F32 [16384, 1, 1]\n", &no_config);
+    CHECK_U64(faults.n, 0);
     // Other tensors called scale are ordinary.
     pair("norm.scale F32 [4]\nlayer.scale BF16 [4]\na.k_scale F32 [1]\na.input_scale F32 []\n",
          &no_config);
