@@ -10,7 +10,7 @@ enum {
     K_BLOCK = 128,
     START = 3700,        // from launch until the first stage has arrived, and the way out
     TILE_END = 950,      // of a tile of 128×128: what storing it keeps the tensor cores from
-    SHARE_END = 1300,    // more, where blocks wait for each other
+    SHARE_END = 1600,    // more, where blocks wait for each other
     ROWS_END = 1350,     // adding up a tile in one block, and storing it
     BLOCK_END = 650,     // more, for each block of a cluster that adds up
     EXCHANGE_BYTES = 16, // that a block sends to the others' shared memory in a cycle
@@ -33,13 +33,13 @@ static uint64_t clusters_at_one_time(uint32_t n_blocks, uint64_t size) {
 // Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Thousandths of
 // that rate which a tile reaches: fitted too.
 static uint64_t tile_efficiency(const fq_cuda_gemm_choice *c) {
-    static const uint16_t shared_256[] = {1000, 1090, 990, 980},
+    static const uint16_t shared_256[] = {1000, 1050, 990, 980},
                           shared_128[] = {1000, 970, 990, 970};
-    const uint64_t alone = c->tile_m == 256   ? 740
-                           : c->tile_n == 192 ? 810
-                           : c->tile_n == 160 ? 700
-                           : c->tile_n == 128 ? 760
-                           : c->tile_n == 96  ? 700
+    const uint64_t alone = c->tile_m == 256   ? 790
+                           : c->tile_n == 192 ? 800
+                           : c->tile_n == 160 ? 690
+                           : c->tile_n == 128 ? 720
+                           : c->tile_n == 96  ? 680
                                               : 530;
     return alone * (c->tile_m == 256 ? shared_256 : shared_128)[c->share] / 1000;
 }
@@ -78,8 +78,8 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const bool narrow = s->n_groups == 1 && c->tile_n == 128 && (s->n - 1) % unit_n < 64;
     const uint64_t n_units_n = ceil_div(s->n, unit_n) - narrow;
     const uint64_t n_clusters = clusters_at_one_time(s->n_sms, cluster_m * cluster_n);
-    const uint64_t quarters = count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0,
-                                             n_clusters, s->n_groups == 1 && c->tile_m == 256);
+    const uint64_t quarters =
+        count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0, n_clusters, c->tile_m == 256);
     const uint64_t tensor = 4 * (c->tile_m / 64) * c->tile_n / 2 * 1000 / tile_efficiency(c);
     // Tiles one below the other read the same part of B.
     const uint64_t n_columns = ceil_div(least(n_units_m * n_units_n, n_clusters), n_units_m);

@@ -13,37 +13,56 @@ struct place {
     uint32_t half, n_halves; // 0, 2: whole; 0 or 1, 1: that half of its rows
 };
 
-// Gives each block its tiles: every cluster takes each n_clusters-th unit. Of a dense product,
-// units that would not come out even go in halves, to the clusters that had a unit less first:
-// those of a last round that would leave half of the clusters idle are cut in two, and those of a
-// last column no wider than NARROW_N take half the time as they are.
+// Gives each block its tiles: every cluster takes each n_clusters-th unit. Units that would not
+// come out even go in halves, to the clusters that had a unit less first: those of a last round
+// that would leave half of the clusters idle are cut in two, and those of a dense product's last
+// column no wider than NARROW_N take half the time as they are. A warp.
 template <class S> class walk {
     const arguments &args;
-    uint32_t group = 0;
-    uint32_t begin, n_rows; // of the group
+    uint32_t group = 0, first_unit = 0; // its first, counted over all groups
+    uint32_t begin, n_rows;             // of the group
     uint32_t n_units_m, n_units_n;
-    uint32_t index,
-        first_index = 0; // the next unit, and the group's first, counted over all groups
-    uint32_t n_whole;    // units of the group that are dealt out whole
+    uint32_t n_whole;                 // units of all groups that are dealt out whole
     uint32_t n_cut = 0, n_narrow = 0; // units to be cut in halves; units of a narrow column
+    uint32_t unit;                    // the next
     uint32_t turn = 0;                // halves that this cluster has had
 
     static __device__ __forceinline__ uint32_t cluster() { return blockIdx.x / S::CLUSTER; }
     static __device__ __forceinline__ uint32_t n_clusters() { return gridDim.x / S::CLUSTER; }
 
+    static __device__ __forceinline__ uint32_t count_units_m(const row_range &rows) {
+        return ((uint32_t)(rows.end - rows.begin) + S::UNIT_M - 1) / S::UNIT_M;
+    }
+
     __device__ __forceinline__ void enter_group() {
         const row_range rows = rows_of_group(args.gemm, group);
         begin = (uint32_t)rows.begin, n_rows = (uint32_t)(rows.end - rows.begin);
-        n_units_m = (n_rows + S::UNIT_M - 1) / S::UNIT_M;
-        n_whole = n_units_m * n_units_n;
+        n_units_m = count_units_m(rows);
+    }
+
+    // Of this group or a later one.
+    __device__ __forceinline__ void enter_group_of(uint32_t a_unit) {
+        while (a_unit - first_unit >= n_units_m * n_units_n) {
+            first_unit += n_units_m * n_units_n;
+            group++;
+            enter_group();
+        }
+    }
+
+    __device__ __forceinline__ uint32_t count_units() const {
+        uint32_t n = 0;
+        for (uint32_t i = ptx::lane_id(); i < args.gemm.n_groups; i += 32)
+            n += count_units_m(rows_of_group(args.gemm, i));
+        return __reduce_add_sync(0xFFFFFFFF, n) * n_units_n;
     }
 
     __device__ __forceinline__ void set_halves_aside() {
-        if (S::HAS_NARROW && (args.gemm.n - 1) % S::UNIT_N < NARROW_N) {
+        const bool is_dense = args.gemm.grouping == FQ_CUDA_GEMM_DENSE;
+        if (S::HAS_NARROW && is_dense && (args.gemm.n - 1) % S::UNIT_N < NARROW_N) {
             n_units_n--;
             n_narrow = n_units_m;
         }
-        n_whole = n_units_m * n_units_n;
+        n_whole = is_dense ? n_units_m * n_units_n : count_units();
         const uint32_t last_round = n_whole % n_clusters();
         if (S::WAVES == 2 && n_whole > n_clusters() && last_round <= n_clusters() / 2)
             n_cut = last_round;
@@ -53,9 +72,10 @@ template <class S> class walk {
     // `raster` units of M are walked together along N, so that what is at work at one time covers
     // a nearly square part of D, and reads little of A and B: column after column, or two at a
     // time.
-    __device__ __forceinline__ place locate(uint32_t unit) const {
-        const uint32_t per_band = args.raster * n_units_n;
-        const uint32_t first_m = unit / per_band * args.raster, in_band = unit % per_band;
+    __device__ __forceinline__ place locate(uint32_t a_unit) {
+        enter_group_of(a_unit);
+        const uint32_t in_group = a_unit - first_unit, per_band = args.raster * n_units_n;
+        const uint32_t first_m = in_group / per_band * args.raster, in_band = in_group % per_band;
         const uint32_t height = min(args.raster, n_units_m - first_m);
         if (!S::PAIRS_SHARE_A || in_band >= n_units_n / 2 * 2 * height)
             return {first_m + in_band % height, in_band / height, 0, 2};
@@ -96,37 +116,28 @@ template <class S> class walk {
     }
 
     // False past the last tile.
-    __device__ __forceinline__ bool find(job *out) {
-        place at;
-        while (index - first_index >= n_whole) {
-            if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE) {
-                if (!next_half(&at))
-                    return false;
-                make_tile(out, at);
-                return true;
-            }
-            if (++group == args.gemm.n_groups)
-                return false;
-            first_index += n_whole;
-            enter_group();
-        }
-        make_tile(out, locate(index - first_index));
-        index += n_clusters();
+    __device__ __forceinline__ bool find(place *out) {
+        if (unit >= n_whole)
+            return next_half(out);
+        *out = locate(unit);
+        unit += n_clusters();
         return true;
     }
 
   public:
     __device__ __forceinline__ explicit walk(const arguments &a)
-        : args(a), n_units_n((uint32_t)ceil_div(a.gemm.n, S::UNIT_N)), index(cluster()) {
+        : args(a), n_units_n((uint32_t)ceil_div(a.gemm.n, S::UNIT_N)), unit(cluster()) {
         enter_group();
-        if (args.gemm.grouping == FQ_CUDA_GEMM_DENSE)
-            set_halves_aside();
+        set_halves_aside();
     }
 
     // The next tile; past the last only is_last is set.
     __device__ __forceinline__ job next() {
+        place at;
         job out;
-        out.is_last = !find(&out);
+        out.is_last = !find(&at);
+        if (!out.is_last)
+            make_tile(&out, at);
         return out;
     }
 };
