@@ -21,9 +21,9 @@ constexpr uint32_t THREADS = CONSUMER_THREADS + GROUP; // and one that loads
 constexpr int PIECE_N = 64;                            // rows of B that a WGMMA multiplies
 constexpr uint32_t SHARED_BYTES = 233472;              // of a multiprocessor, 228 KB
 constexpr uint32_t MAX_GRID_Y = 65535;                 // blocks along y, and along z
-// Warps that load, in turns, and after them one that brings B's scales: memory answers it as late
-// as TMA, which must not wait for it.
-constexpr uint32_t N_LOAD_WARPS = 2;
+// One warp loads by TMA, and another brings B's scales: memory answers it as late as TMA, which
+// must not wait for it.
+constexpr uint32_t LOAD_WARP = CONSUMER_THREADS / 32, SCALE_WARP = LOAD_WARP + 1;
 enum { BARRIER_OF_CONSUMERS = 1, BARRIER_OF_BLOCK };
 
 // Of a power of two.
@@ -143,13 +143,11 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
                   (int32_t)k_block, ptx::L2_EVICT_LAST);
 }
 
-// Loads every N_LOAD_WARPS-th block of K, from block `warp` on.
+// Loads all blocks of K. A warp.
 template <class S>
-__device__ __forceinline__ void load(const arguments &args, storage<S> &s, const job &j,
-                                     uint32_t warp) {
+__device__ __forceinline__ void load(const arguments &args, storage<S> &s, const job &j) {
     ring<S::N_STAGES> at;
-    at.advance(warp);
-    for (uint32_t i = warp; i < j.n_k_blocks; i += N_LOAD_WARPS, at.advance(N_LOAD_WARPS)) {
+    for (uint32_t i = 0; i < j.n_k_blocks; i++, at.advance()) {
         ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
         if (ptx::elect_one())
             load_stage<S>(args, s, j, at.stage, j.k_begin + i);
@@ -413,8 +411,7 @@ __global__ void __launch_bounds__(THREADS, S::PER_SM)
     extern __shared__ __align__(1024) uint8_t shared[];
     storage<S> &s = *(storage<S> *)shared;
     const uint32_t warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0);
-    constexpr uint32_t first_loader = CONSUMER_THREADS / 32;
-    if (warp == first_loader) { // which goes on at once
+    if (warp == LOAD_WARP) { // which goes on at once
         if (ptx::elect_one())
             prepare<S>(args, s);
         __syncwarp();
@@ -427,11 +424,11 @@ __global__ void __launch_bounds__(THREADS, S::PER_SM)
     job j;
     if (!find_job<S>(&j, args))
         return;
-    if (warp < first_loader)
+    if (warp < LOAD_WARP)
         consume<S>(args, s, j);
-    else if (warp < first_loader + N_LOAD_WARPS)
-        load<S>(args, s, j, warp - first_loader);
-    else if (warp == first_loader + N_LOAD_WARPS)
+    else if (warp == LOAD_WARP)
+        load<S>(args, s, j);
+    else if (warp == SCALE_WARP)
         bring_scales<S>(args, s, j);
 }
 

@@ -1,4 +1,4 @@
-// The Hopper kernel for many rows. Blocks stay and walk over the tiles of D. A warp or two keep TMA
+// The Hopper kernel for many rows. Blocks stay and walk over the tiles of D. A warp keeps TMA
 // loading stages of A, B and A's scales, and another one brings B's scales; two warpgroups multiply
 // them (WGMMA), promote the sum of every 128 of K to FP32, and hand finished tiles to TMA for
 // storing. While one warpgroup promotes, the other keeps the tensor cores busy.
@@ -61,36 +61,32 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
                      me.same_n());
 }
 
-// Loads the stages of all tiles of this block, in turns with the other loading warps. The first of
-// them tells the jobs. A warp.
+// Tells the jobs, and loads the stages of all tiles of this block. A warp.
 template <class S>
-__device__ __forceinline__ void load_tiles(const arguments &args, storage<S> &s, uint32_t warp) {
+__device__ __forceinline__ void load_tiles(const arguments &args, storage<S> &s) {
     const member<S> me = member<S>::of_block();
     walk<S> tiles(args);
     ring<S::N_STAGES> at;
-    at.advance(warp);
     ring<N_JOBS> at_job;
     job next = tiles.next();
-    for (uint32_t k_block = warp; !next.is_last; k_block -= args.n_k_blocks) {
+    while (!next.is_last) {
         const job now = next;
+        uint32_t k_block = 0;
         const auto load_block = [&] {
             ptx::mbarrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
             if (ptx::elect_one())
                 load_stage(args, s, now, me, at.stage, k_block);
-            at.advance(S::N_LOAD_WARPS);
-            k_block += S::N_LOAD_WARPS;
+            at.advance();
+            k_block++;
         };
-        if (k_block < args.n_k_blocks)
-            load_block(); // before all that takes time
-        if (warp == 0)
-            tell(s, at_job, now);
+        load_block(); // before all that takes time
+        tell(s, at_job, now);
         next = tiles.next();
 #pragma unroll 1 // this warp has few registers
         while (k_block < args.n_k_blocks)
             load_block();
     }
-    if (warp == 0)
-        tell(s, at_job, next);
+    tell(s, at_job, next);
 }
 
 // A tile, and the scales of its first 128 of N and of the next, which are asked for a tile ahead.
@@ -400,28 +396,27 @@ __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) uint8_t shared[];
     storage<S> &s = *(storage<S> *)shared;
     const uint32_t warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0);
-    constexpr uint32_t first_loader = N_CONSUMERS * GROUP / 32;
-    if (warp == first_loader) {
+    if (warp == LOAD_WARP) {
         if (ptx::elect_one())
             prepare<S>(args, s);
         __syncwarp();
     }
     if (S::CLUSTER > 1)
         ptx::cluster_sync();
-    else if (warp == first_loader) // which goes on at once
+    else if (warp == LOAD_WARP) // which goes on at once
         ptx::barrier_arrive(BARRIER_OF_BLOCK, THREADS);
     else
         ptx::barrier_sync(BARRIER_OF_BLOCK, THREADS);
-    if (warp < first_loader) {
+    if (warp < LOAD_WARP) {
         if (S::MOVES_REGISTERS)
             ptx::registers_raise<CONSUMER_REGISTERS>();
         consume<S>(args, s);
     } else {
         if (S::MOVES_REGISTERS)
             ptx::registers_lower<PRODUCER_REGISTERS>();
-        if (warp < first_loader + S::N_LOAD_WARPS)
-            load_tiles<S>(args, s, warp - first_loader);
-        else if (warp == first_loader + S::N_LOAD_WARPS)
+        if (warp == LOAD_WARP)
+            load_tiles<S>(args, s);
+        else if (warp == SCALE_WARP)
             bring_scales<S>(args, s);
     }
     if (S::CLUSTER > 1)

@@ -13,6 +13,7 @@ using namespace gemm;
 
 constexpr uint32_t GROUP = 128; // threads of a warpgroup
 constexpr uint32_t N_CONSUMERS = 2, THREADS = (N_CONSUMERS + 1) * GROUP;
+constexpr uint32_t LOAD_WARP = N_CONSUMERS * GROUP / 32, SCALE_WARP = LOAD_WARP + 1;
 constexpr uint32_t WAVE_M = 64;                    // rows of a WGMMA, that is of a warpgroup's wave
 constexpr uint32_t WAVES_M = N_CONSUMERS * WAVE_M; // rows of a wave of both
 // 65536 registers a multiprocessor: 384 threads start with 168; 56·128 + 224·256 = 64512.
@@ -51,8 +52,6 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr bool HAS_NARROW = TILE_N == 2 * NARROW_N;
     // Multiprocessors side by side ask L2 once for what both load at one time: the wider operand.
     static constexpr bool PAIRS_SHARE_A = TILE_M > TILE_N && !SHARE_A;
-    // Warps that load, in turns. One takes 350 cycles for a block of K: too many for small tiles.
-    static constexpr uint32_t N_LOAD_WARPS = WAVES == 1 ? 2 : 1;
     // Whether the warpgroup that loads gives registers to those that multiply, which takes a
     // moment.
     static constexpr bool MOVES_REGISTERS = WAVES * TILE_N > 64;

@@ -1,5 +1,5 @@
-// In which order the blocks of the Hopper kernel for many rows take the tiles of D. Every
-// warp that loads walks by itself; the first of them tells the threads that multiply.
+// In which order the blocks of the Hopper kernel for many rows take the tiles of D. The
+// warp that loads and the one that brings scales walk; the first tells the threads that multiply.
 #ifndef FQ_CUDA_GEMM_SM90_WALK_CUH
 #define FQ_CUDA_GEMM_SM90_WALK_CUH
 
