@@ -73,6 +73,17 @@ size_t fq_experts_stack_length(const fq_tensor *tensor) {
     return fq_policy_rule_for(tensor->name, n_module) ? 0 : n_module;
 }
 
+bool fq_experts_is_scale(const fq_checkpoint *checkpoint, const char *name) {
+    static const char *const endings[] = {"_scale_inv", "_scale"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        if (fq_has_suffix(name, endings[i]) &&
+            fq_checkpoint_position_of(checkpoint, name, n - strlen(endings[i]), "") != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
 const char *fq_experts_why_not_2d(const fq_tensor *tensor) {
     if (fq_experts_stack_length(tensor) == 0)
         return "not 2-D";

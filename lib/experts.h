@@ -18,6 +18,10 @@ size_t fq_experts_first_length(const char *name);
 // "P.moe.input_linear.weight", unless a built-in rule keeps it: those are convolutions.
 size_t fq_experts_stack_length(const fq_tensor *tensor);
 
+// True for the scales of a parameter that the checkpoint holds, "P_scale_inv" or "P_scale": those
+// of a stack that is FP8 look like a stack themselves.
+bool fq_experts_is_scale(const fq_checkpoint *checkpoint, const char *name);
+
 // Why a tensor that is not 2-D cannot be quantized.
 const char *fq_experts_why_not_2d(const fq_tensor *tensor);
 

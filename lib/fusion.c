@@ -234,24 +234,13 @@ static fq_status add_experts(group_finder *f, const expert_matrix *matrices, siz
     return status ? status : make_uniform(f->draft, group, err);
 }
 
-// The scales of a stack that is FP8 already look like a stack themselves.
-static bool is_scale(const fq_checkpoint *checkpoint, const char *name) {
-    static const char *const endings[] = {"_scale_inv", "_scale"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        if (fq_has_suffix(name, endings[i]) &&
-            fq_checkpoint_position_of(checkpoint, name, n - strlen(endings[i]), "") != SIZE_MAX)
-            return true;
-    }
-    return false;
-}
-
 // A parameter of all experts that stays as it is, a stack of theirs as a rule: its module is the
 // experts' own, and engines are told to skip it.
 static bool is_kept_stack(const fq_policy_draft *draft, size_t i) {
     const fq_tensor *tensor = draft->checkpoint->by_name[i];
     const size_t n_module = fq_experts_length(tensor->name);
-    if (n_module == 0 || draft->decisions[i].quantize || is_scale(draft->checkpoint, tensor->name))
+    if (n_module == 0 || draft->decisions[i].quantize ||
+        fq_experts_is_scale(draft->checkpoint, tensor->name))
         return false;
     const bool is_floating = fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64;
     return fq_experts_stack_length(tensor) > 0 || fq_experts_module_length(tensor->name) > 0 ||
@@ -271,7 +260,7 @@ static size_t list_modules_of(expert_matrix *out, const fq_policy_draft *draft, 
         own = last;
     if (own > 0)
         out[n++] = (expert_matrix){tensor->name, own, i, false};
-    if (!draft->decisions[i].quantize || is_scale(draft->checkpoint, tensor->name))
+    if (!draft->decisions[i].quantize || fq_experts_is_scale(draft->checkpoint, tensor->name))
         return n;
     const size_t first = fq_experts_first_length(tensor->name);
     if (last > 0 && last != own)

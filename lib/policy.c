@@ -140,9 +140,9 @@ static void clear_kept(fq_policy_draft *draft) {
 
 // The bytes of the module that engines must be told of: the weight of a linear layer, as far as
 // name, dtype and shape tell, or a stack of them, that stays as it is. 0 for other tensors.
-static size_t kept_module_length(const fq_decision *decision) {
+static size_t kept_module_length(const fq_checkpoint *checkpoint, const fq_decision *decision) {
     const fq_tensor *tensor = decision->tensor;
-    if (decision->quantize)
+    if (decision->quantize || fq_experts_is_scale(checkpoint, tensor->name))
         return 0;
     if (tensor->rank != 2 || !(fq_dtype_is_source(tensor->dtype) || tensor->dtype == FQ_F64))
         return fq_experts_stack_length(tensor);
@@ -195,7 +195,7 @@ static fq_status list_modules(fq_policy *out, const fq_policy_draft *draft,
     bool is_head_quantized = false;
     for (size_t i = 0; i < n_tensors; i++) {
         is_head_quantized |= is_quantized_lm_head(&draft->decisions[i]);
-        const size_t n_module = kept_module_length(&draft->decisions[i]);
+        const size_t n_module = kept_module_length(draft->checkpoint, &draft->decisions[i]);
         if (n_module == 0)
             continue;
         modules[n] = fq_arena_strndup(draft->arena, draft->decisions[i].tensor->name, n_module);

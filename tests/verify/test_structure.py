@@ -202,7 +202,8 @@ class Stacks(tool.Case):
         result = tool.run("verify", path, "--json", "--no-gemm")
         return result.json()["problems"]
 
-    def test_scales_are_no_stacks(self):
+    def stack(self):
+        """The experts of a layer, and their scales."""
         experts = "model.layers.0.mlp.experts."
         content = {}
         for name, shape in (("gate_up_proj", (2, 512, 256)), ("down_proj", (2, 256, 256))):
@@ -210,11 +211,23 @@ class Stacks(tool.Case):
             content[experts + name] = codec.filled("F8_E4M3", shape, b"\x38")
             scales = codec.f32_tensor(grid, [1.0] * (grid[0] * grid[1] * grid[2]))
             content[experts + name + "_scale_inv"] = scales
+        return experts, content
+
+    def test_scales_are_no_stacks(self):
+        experts, content = self.stack()
         self.assertEqual(self.problems(content), [])
         content[experts + "down_proj"] = codec.bf16_tensor((2, 256, 256), 1.0)
         del content[experts + "down_proj_scale_inv"]
         (found,) = self.problems(content)
         self.assertIn("quantized are experts.gate_up_proj, kept are experts.down_proj;", found)
+
+    def test_scales_are_no_modules_to_list(self):
+        """Of FP8 stacks nothing stays unquantized, whatever the list says of other modules."""
+        quant = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+                 "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}  # fmt: skip
+        config = {"model_type": "tiny", "quantization_config": quant}
+        model.write_folder(self.dir / "m", {"model.safetensors": self.stack()[1]}, config=config)
+        self.fp8q("verify", self.dir / "m", "--no-gemm")
 
 
 class TensorParallel(tool.Case):
