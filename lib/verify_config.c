@@ -39,8 +39,21 @@ static void check_native_keys(fq_verify *verify, const fq_quant_config *quant) {
                                    "FP8 with one scale each; add it");
 }
 
-static void check_keys(fq_verify *verify, const fq_model *model) {
+// What fp8q writes has one name and one block, whatever else would fit the shapes.
+static void check_own_keys(fq_verify *verify, const fq_quant_config *quant) {
+    if (*quant->method && strcmp(quant->method, "fp8") != 0)
+        add_config_problem(verify, "quant_method is not fp8, and engines look for fp8q's scales "
+                                   "under no other; write \"fp8\"");
+    if (quant->has_block &&
+        (quant->block.rows != FQ_BLOCK_SIZE || quant->block.cols != FQ_BLOCK_SIZE))
+        add_config_problem(verify, "weight_block_size is not that of fp8q's scales; write "
+                                   "[128, 128]");
+}
+
+static void check_keys(fq_verify *verify, const fq_model *model, bool is_own) {
     const fq_quant_config *quant = &model->quant;
+    if (is_own)
+        check_own_keys(verify, quant);
     if (!quant->present)
         fq_messages_add(
             &verify->problems,
@@ -133,6 +146,6 @@ fq_status fq_verify_check_config(fq_verify_draft *draft, fq_error *err) {
     check_formats(verify, own, quant);
     if (is_without_config(verify, draft->model))
         return FQ_OK;
-    check_keys(verify, draft->model);
+    check_keys(verify, draft->model, own != NULL);
     return quant->present ? fq_verify_check_list(draft, own != NULL, &policy, err) : FQ_OK;
 }

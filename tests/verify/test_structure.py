@@ -172,6 +172,12 @@ class Config(Case):
         folder = self.changed(lambda config: config.update(fp8q={"scale_format": "e8m0"}))
         self.only_problem(folder, "format e8m0", "6 of 6", reference=False)
 
+    def test_keys_that_fp8q_writes_otherwise(self):
+        """A name that no engine knows, and a block that fits the shapes by chance."""
+        for key, value in (("quant_method", "vp8"), ("weight_block_size", [128, 129])):
+            folder = self.changed(lambda config: config.update({key: value}))
+            self.only_problem(folder, key, reference=False)
+
     def test_a_group_that_is_fp8_in_part(self):
         folder = self.dir / "part"
         line = ("convert", self.reference, "-o", folder, "--exclude", "*k_proj*", "--quiet")
