@@ -229,9 +229,8 @@ static fq_status add_experts(group_finder *f, const expert_matrix *matrices, siz
         status = keep_ragged_expert(f->draft, group, group->members[i], err);
         all = all && f->draft->decisions[group->members[i]].quantize;
     }
-    if (all)
-        group->n = n_experts;
-    return status ? status : make_uniform(f->draft, group, err);
+    group->n_beside = n - n_experts;
+    return status || all ? status : make_uniform(f->draft, group, err);
 }
 
 // A parameter of all experts that stays as it is, a stack of theirs as a rule: its module is the
@@ -260,7 +259,9 @@ static size_t list_modules_of(expert_matrix *out, const fq_policy_draft *draft, 
         own = last;
     if (own > 0)
         out[n++] = (expert_matrix){tensor->name, own, i, false};
-    if (!draft->decisions[i].quantize || fq_experts_is_scale(draft->checkpoint, tensor->name))
+    const bool can_be_fp8 = tensor->rank == 2 && fq_dtype_is_source(tensor->dtype); // by --include
+    if (!(draft->decisions[i].quantize || can_be_fp8) ||
+        fq_experts_is_scale(draft->checkpoint, tensor->name))
         return n;
     const size_t first = fq_experts_first_length(tensor->name);
     if (last > 0 && last != own)

@@ -8,6 +8,7 @@ typedef struct fq_fusion_group {
     const char *module; // of messages: "model.layers.0.self_attn", "model.layers.3.mlp.experts"
     size_t *members;    // [n]: positions in by_name, in the order of fusion
     size_t n;
+    size_t n_beside;    // the last ones: no experts, but matrices that lie in their module
     bool is_experts;    // all matrices of all experts, fused ones too
     const char *ragged; // why engines cannot load it in blocks, "k_proj: its 192 rows are …": a
                         // border lies inside one; NULL if they can

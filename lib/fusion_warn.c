@@ -5,6 +5,28 @@
 
 enum { MAX_NAMED = 3 }; // members, which of siblings are all
 
+// Leaves of a group what matters in the end: beside experts that are all FP8 nothing, and beside
+// others what is FP8, for engines skip the whole module. False when out of memory.
+static bool leave_out_idle(fq_fusion_group *out, const fq_fusion_group *group,
+                           const fq_policy_draft *draft, fq_arena *scratch) {
+    *out = *group;
+    if (group->n_beside == 0)
+        return true;
+    out->members = fq_arena_array(scratch, group->n, sizeof *out->members);
+    if (!out->members)
+        return false;
+    bool all = true;
+    const size_t n_experts = group->n - group->n_beside;
+    out->n = out->n_beside = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        const bool quantize = draft->decisions[group->members[i]].quantize;
+        all = all && (quantize || i >= n_experts);
+        if (i < n_experts || (quantize && !all))
+            out->members[out->n++] = group->members[i];
+    }
+    return true;
+}
+
 static size_t count_quantized(const fq_fusion_group *group, const fq_policy_draft *draft) {
     size_t n = 0;
     for (size_t i = 0; i < group->n; i++)
@@ -63,13 +85,15 @@ fq_status fq_fusion_warn(const fq_fusion_groups *groups, const fq_policy_draft *
     size_t n = 0;
     fq_status status = items ? FQ_OK : fq_fail_memory(err);
     for (size_t i = 0; i < groups->n && !status; i++) {
-        const fq_fusion_group *group = &groups->groups[i];
-        const char *text = describe_broken(group, draft, &scratch);
+        fq_fusion_group group;
+        const char *text = NULL;
+        if (leave_out_idle(&group, &groups->groups[i], draft, &scratch))
+            text = describe_broken(&group, draft, &scratch);
         if (!text)
             status = fq_fail_memory(err);
         else if (*text)
             items[n++] =
-                (fq_fold_item){.name = *group->module ? group->module : "top level", .rest = text};
+                (fq_fold_item){.name = *group.module ? group.module : "top level", .rest = text};
     }
     if (!status)
         status = fq_fold_messages(draft->warnings, draft->checkpoint->path, items, n, err);

@@ -155,7 +155,7 @@ static size_t kept_module_length(const fq_checkpoint *checkpoint, const fq_decis
 // tensor of it stays, or everything.
 static bool is_kept_experts(const fq_policy_draft *draft, const fq_fusion_group *group) {
     bool any_quantized = false;
-    for (size_t i = 0; i < group->n; i++) {
+    for (size_t i = 0; i < group->n - group->n_beside; i++) {
         const fq_decision *decision = &draft->decisions[group->members[i]];
         if (!decision->quantize && fq_experts_module_length(decision->tensor->name))
             return true;

@@ -289,6 +289,29 @@ static void test_matrices_beside_kept_experts(void) {
                  "experts.down_proj");
 }
 
+// The user's rules may quantize what would have stayed anyway, and keep what would not.
+static void test_rules_beside_experts(void) {
+    const char *text = "a.experts.down_proj BF16 [1, 128, 128]\n"
+                       "a.experts.unnamed BF16 [128, 128]\n"
+                       "b.experts.gate_up_proj BF16 [2, 256, 128]\n"
+                       "b.experts.down_proj BF16 [2, 128, 128]\n"
+                       "b.experts.extra.weight BF16 [128, 128]\n"
+                       "b.experts.small.weight BF16 [64, 128]\n"
+                       "c.experts.gate_up_proj BF16 [2, 256, 128]\n"
+                       "c.experts.down_proj BF16 [2, 128, 128]\n"
+                       "c.experts.small.weight BF16 [64, 128]\n";
+    const fq_name_rule rules[] = {{"a.experts.unnamed", true}, {"b.experts.*_proj", false}};
+    decide_by_rules(text, rules, 2);
+    check_quantized("b.experts.extra.weight", "");
+    check_quantized("c.experts.down_proj", "");
+    check_warned("a.experts: engines fuse these: quantized are experts.unnamed, kept are "
+                 "experts.down_proj");
+    check_warned("b.experts: engines fuse these: quantized are experts.extra, kept are "
+                 "experts.down_proj and experts.gate_up_proj");
+    for (size_t i = 0; i < warnings.n; i++)
+        CHECK(!strstr(warnings.lines[i], "c.experts: "));
+}
+
 // Sizes and groups give way to --include, layouts do not.
 static void test_included_fused_experts(void) {
     const fq_name_rule rules[] = {{"*.experts.*", true}};
@@ -359,6 +382,7 @@ int main(void) {
     test_fused_experts_by_the_other_rules();
     test_experts_under_other_names();
     test_matrices_beside_kept_experts();
+    test_rules_beside_experts();
     test_included_fused_experts();
     test_groups_broken_by_rules();
     reset();
