@@ -22,20 +22,23 @@ static bool is_float8(fq_dtype dtype) {
            dtype == FQ_F8_E4M3FNUZ || dtype == FQ_F8_E5M2FNUZ;
 }
 
-// What is FP8 already is not quantized again: one fault for the config, one for the tensors.
+// What is FP8 already is not quantized again: one fault for the config, one for the tensors. A
+// config alone may have stayed behind when the weights were cast back.
 static void refuse_quantized(const fq_checkpoint *checkpoint, const fq_model *model,
                              fq_messages *faults) {
-    if (model->quant.present && checkpoint->is_folder) // a lone file's own goes with its weights
-        fq_messages_add(faults,
-                        "config.json: quantization_config: the model is quantized already%s%s; "
-                        "start from the unquantized model, or cast it back with fp8q dequant",
-                        *model->quant.method ? ": " : "", model->quant.method);
     const fq_tensor *first = NULL;
     size_t n = 0;
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
         if (is_float8(checkpoint->by_name[i]->dtype) && n++ == 0)
             first = checkpoint->by_name[i];
     }
+    if (model->quant.present && checkpoint->is_folder) // a lone file's own goes with its weights
+        fq_messages_add(faults,
+                        "config.json: quantization_config: the model is quantized already%s%s; "
+                        "start from the unquantized model, or %s",
+                        *model->quant.method ? ": " : "", model->quant.method,
+                        first ? "cast it back with fp8q dequant"
+                              : "remove this key if its weights were cast back");
     if (first)
         fq_messages_add(faults,
                         "%s: %s: is %s already, and so are %zu tensors in all; start from the "

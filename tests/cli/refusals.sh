@@ -23,6 +23,9 @@ truncate -s -1 broken/model-00001-of-00002.safetensors
 fp8q convert broken
 "$program" convert m -o m8 -q
 fp8q convert m8
+cp -r m stale
+cp m8/config.json stale
+fp8q convert stale
 echo "# 2: outputs in the way"
 fp8q convert m -o m
 fp8q convert m -o m/inside --force
