@@ -35,10 +35,13 @@ static fq_status add_checksums(fq_session *session, fq_error *err) {
     return status ? status : fq_checksums_plan(checksums, &session->plan, err);
 }
 
+// None where nothing is quantized: it would speak of FP8 weights that are not there.
 static fq_status make_quantization_config(fq_session *session, fq_error *err) {
     enum { INDENT = 2 };
     free(session->quantization_config);
     session->quantization_config = NULL;
+    if (fq_plan_arithmetic_nbytes(&session->plan) == 0)
+        return FQ_OK;
     const fq_status status =
         fq_config_quantization(&session->quantization_config, &session->plan, INDENT, err);
     if (status || session->input.checkpoint.is_folder)

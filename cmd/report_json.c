@@ -111,11 +111,14 @@ static void emit_summary(fq_emit *emit, const fq_session *session) {
     fq_emit_u64(emit, "bytes_out", plan->bytes_out);
     emit_run(emit, session);
     emit_counts(emit, session, &tally.counts);
-    if (session->quantization_config) {
+    if (session->request->quantize) {
         fq_emit_string(emit, "scale_format", fq_scale_format_name(plan->scale_format));
         fq_emit_u64(emit, "scale_nbytes", tally.scale_nbytes);
-        fq_emit_json(emit, "quantization_config", session->quantization_config,
-                     strlen(session->quantization_config));
+        if (session->quantization_config)
+            fq_emit_json(emit, "quantization_config", session->quantization_config,
+                         strlen(session->quantization_config));
+        else
+            fq_emit_null(emit, "quantization_config");
     }
     fq_emit_end(emit, '}');
 }

@@ -64,7 +64,7 @@ static fq_status choose_output(fq_session *session, fq_error *err) {
 
 // ---- Writing
 
-// config.json with quantization_config put in, or taken out.
+// config.json with quantization_config put in, or taken out; as it is where nothing is quantized.
 static fq_status write_config(const fq_session *session, fq_output *output, fq_error *err) {
     const fq_input *input = &session->input;
     const fq_request *request = session->request;
@@ -72,6 +72,8 @@ static fq_status write_config(const fq_session *session, fq_output *output, fq_e
     size_t nbytes = 0;
     if (!input->config_text)
         return FQ_OK;
+    if (request->quantize && !session->quantization_config)
+        return fq_output_put(output, "config.json", input->config_text, input->config_nbytes, err);
     fq_status status =
         request->quantize
             ? fq_config_with_quantization(&text, &nbytes, input->config_text, input->config_nbytes,

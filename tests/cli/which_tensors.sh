@@ -22,5 +22,8 @@ echo "# fused experts: split, or left as they are"
 fp8q convert moe -n
 fp8q_json convert moe -n
 fp8q convert moe -n --experts keep
+"$program" convert moe -o kept --experts keep -q 2>/dev/null
+cmp kept/config.json moe/config.json && echo "config.json as it was"
+fp8q_json convert moe -n --experts keep | grep quantization_config
 fp8q convert moe
 fp8q inspect moe-fp8-sm90
