@@ -36,7 +36,7 @@ static const fq_opt options_table[] = {
      "fail weights with a greater relative error (default: 0.07, of the blocks that do not lie "
      "under the amax floor)"},
     {"no-gemm", 0, NULL, FQ_OPT_FLAG, ROW(no_gemm), "do not multiply the weights with activations"},
-    {"tokens", 0, "M", FQ_OPT_COUNT, ROW(tokens), "rows of activations (default: 128)"},
+    {"tokens", 0, "M", FQ_OPT_COUNT, ROW(tokens), "rows of activations, 1 to 1024 (default: 128)"},
     {"seed", 0, "S", FQ_OPT_NUMBER, ROW(seed),
      "of the activations that are made up (default: 0): the same everywhere"},
     {"activations", 0, "normal|outlier[:MAG]|FILE", FQ_OPT_STRING, ROW(activations),
@@ -246,14 +246,15 @@ const fq_command fq_command_verify = {
             "the "
             "product held against the one of the original weights, and against the exact one of "
             "the same FP8 operands.",
-            "In a checkpoint that fp8q made of the reference every byte must be right. Codes of "
-            "other tools may differ by what rounding explains. The exit code is 1 if anything "
-            "fails.",
+            "In a checkpoint that fp8q made of the reference every byte of every tensor must be "
+            "right. Codes of other tools may differ by what rounding explains. Other files, the "
+            "tokenizer say, are not compared. The exit code is 1 if anything fails.",
             NULL,
         },
     .examples =
         (const fq_example[]){
-            {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B", "every byte, and the error it costs"},
+            {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B",
+             "every tensor, and the error it costs"},
             {"verify Qwen3-8B-fp8-sm90 --tp 8", "would it load on eight GPUs"},
             {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B --json", "the same for programs"},
             {"verify Qwen3-8B-fp8-sm90 --reference Qwen3-8B --html report.html",
