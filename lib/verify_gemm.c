@@ -18,7 +18,7 @@ enum { MAX_SETS_NBYTES = 64 << 20 };
 
 // Of a weight, for the sums that a group of strips gives: where they go to.
 typedef struct gemm_taker {
-    fq_verify_gemms *gemms;
+    fq_verify_gemms *gemms; // read without its lock: never changed
     fq_verify_products *products;
     uint64_t tokens;
 } gemm_taker;
@@ -93,6 +93,7 @@ static fq_status choose_all(fq_verify_gemms *gemms, fq_verify *verify, fq_error 
         const fq_verify_tensor *tensor = &verify->tensors[i];
         if (!tensor->has_weight)
             continue;
+        gemms->takers[i].gemms = gemms;
         fq_activations_key key = {.cols = 0};
         const char *why = choose(&key, tensor, gemms->options->activations);
         if (why)
@@ -268,7 +269,8 @@ static fq_status begin_strip(const gemm_strip *strip, fq_error *err) {
                                    .taker = taker};
     if (lane->group) {
         pthread_mutex_lock(&strip->gemms->lock);
-        *taker = (gemm_taker){strip->gemms, strip->products, lane->set->tokens};
+        taker->products = strip->products;
+        taker->tokens = lane->set->tokens;
         pthread_mutex_unlock(&strip->gemms->lock);
     }
     return options->gemm->begin(options->device, strip->lane_index, &of_gemm, err);

@@ -23,7 +23,7 @@ struct fq_gemm_group {
     fq_gemm_group_options options;
     pthread_mutex_t lock;
     kept_strip kept[MAX_STRIPS];
-    uint64_t n_kept, n_begun;
+    uint64_t n_kept, n_begun, n_given;
 };
 
 // What was done with groups in a run.
@@ -35,12 +35,23 @@ typedef struct tally {
 static tally did;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of did
 static fq_gemm_strip lane_strips[N_LANES];
-static bool has_room, launch_fails;
+static bool has_room, launch_fails, is_full; // full: by each strip that ends
 
 static void count(uint64_t *what, uint64_t n) {
     pthread_mutex_lock(&lock);
     *what += n;
     pthread_mutex_unlock(&lock);
+}
+
+// What is kept goes to its takers.
+static void give(fq_gemm_group *group) {
+    pthread_mutex_lock(&group->lock);
+    for (; group->n_kept > 0; group->n_kept--, group->n_given++) {
+        const kept_strip *kept = &group->kept[group->n_kept - 1];
+        group->options.take(kept->taker, kept->sums, kept->rows);
+        free(kept->sums);
+    }
+    pthread_mutex_unlock(&group->lock);
 }
 
 static fq_status begin(fq_device *device, uint32_t lane, const fq_gemm_strip *strip,
@@ -53,6 +64,8 @@ static fq_status begin(fq_device *device, uint32_t lane, const fq_gemm_strip *st
         count(&did.n_wrong, strip->rows > options->rows);
         count(&did.n_wrong, strip->activations != options->activations);
         count(&strip->group->n_begun, 1);
+        if (is_full)
+            give(strip->group);
     } else {
         count(&did.n_alone, 1);
     }
@@ -102,15 +115,11 @@ static fq_status launch(fq_device *device, fq_gemm_group *group, fq_error *err) 
     if (!group)
         return FQ_OK;
     count(&did.n_wrong, group->n_begun != group->options.n_strips);
-    count(&did.n_wrong, group->n_kept != group->options.n_strips);
+    count(&did.n_wrong, group->n_kept + group->n_given != group->options.n_strips);
     count(&did.n_launched, 1);
     if (launch_fails)
         return fq_fail(err, FQ_DEVICE, "the launch fails");
-    for (; group->n_kept > 0; group->n_kept--) {
-        const kept_strip *kept = &group->kept[group->n_kept - 1];
-        group->options.take(kept->taker, kept->sums, kept->rows);
-        free(kept->sums);
-    }
+    give(group);
     return FQ_OK;
 }
 
@@ -302,6 +311,25 @@ static void test_without_room(const memory_checkpoint *quantized,
     fq_verify_free(&expected);
 }
 
+// Strips are given their sums early, by whatever lane begins another, while others of the same
+// weight begin.
+static void test_full(const memory_checkpoint *quantized, const memory_checkpoint *reference) {
+    setting with = {&fq_cpu_gemm, 1, FQ_MIN_BAND_ELEMENTS, 300, NULL};
+    fq_verify expected, actual;
+    fq_error err = {0};
+    CHECK(verify(&expected, quantized, reference, &with, &err) == FQ_OK);
+    with.gemm = joint_gemm();
+    is_full = true;
+    for (with.n_lanes = 1; with.n_lanes <= N_LANES; with.n_lanes += N_LANES - 1) {
+        CHECK(verify(&actual, quantized, reference, &with, &err) == FQ_OK);
+        CHECK_U64(did.n_launched, N_GROUPS);
+        check_same(&actual, &expected);
+        fq_verify_free(&actual);
+    }
+    is_full = false;
+    fq_verify_free(&expected);
+}
+
 // Only what was chosen is waited for; one expert alone makes no group.
 static void test_chosen(const memory_checkpoint *quantized, const memory_checkpoint *reference) {
     static const struct {
@@ -352,6 +380,7 @@ int main(void) {
     test_same_figures(&quantized, &reference);
     test_same_figures(&quantized, NULL);
     test_without_room(&quantized, &reference);
+    test_full(&quantized, &reference);
     test_chosen(&quantized, &reference);
     test_failures(&quantized, &reference);
     memory_checkpoint_free(&reference);
