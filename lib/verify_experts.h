@@ -30,7 +30,7 @@ fq_status fq_verify_experts_open(fq_verify_experts **out, const fq_verify_expert
                                  fq_error *err);
 
 // The group that a strip of the tensor belongs to, for the GEMM; NULL for one that is multiplied by
-// itself. The first strip opens it, in the lane of place. set: of the tensor's key.
+// itself. The first strip opens it, in the lane of place.
 fq_status fq_verify_experts_enter(fq_gemm_group **out, fq_verify_experts *experts, size_t tensor,
                                   const fq_activations_place *place, fq_error *err);
 
