@@ -312,13 +312,14 @@ static __device__ __forceinline__ void add_piece(float (&v)[8], const piece &p) 
     v[4] += p.high.x, v[5] += p.high.y, v[6] += p.high.z, v[7] += p.high.w;
 }
 
-// Adds up this block's parts of a piece.
-template <class S>
-__device__ __forceinline__ void add_own(float (&v)[8], const storage<S> &s, uint32_t i) {
+// What this block's parts of a piece come to.
+template <class S> __device__ __forceinline__ piece sum_of_parts(const storage<S> &s, uint32_t i) {
     constexpr uint32_t per_row = S::TILE_N / 8;
+    float v[8] = {};
 #pragma unroll
     for (uint32_t part = 0; part < S::N_PARTS; part++)
         add_piece(v, *(const piece *)&s.parts[part].sums[i / per_row][i % per_row * 8]);
+    return {make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7])};
 }
 
 template <class S>
@@ -337,17 +338,17 @@ template <class S> __device__ __forceinline__ void send(storage<S> &s, uint32_t 
         const uint32_t to = i >> log2_share;
         if (to == rank)
             continue;
-        float v[8] = {};
-        add_own<S>(v, s, i);
+        const piece own = sum_of_parts<S>(s, i);
         const uint32_t slot = ptx::shared_address(&s.received[rank * share + i % share]);
         const uint32_t there = ptx::map_to_rank(slot, to);
         const uint32_t barrier = ptx::map_to_rank(ptx::shared_address(&s.all_received), to);
-        ptx::store_async(there, make_float4(v[0], v[1], v[2], v[3]), barrier);
-        ptx::store_async(there + 16, make_float4(v[4], v[5], v[6], v[7]), barrier);
+        ptx::store_async(there, own.low, barrier);
+        ptx::store_async(there + 16, own.high, barrier);
     }
 }
 
-// Adds up this block's sums and what the others sent, in the order of their ranks.
+// Adds up this block's sums and what the others sent, in the order of their ranks: equal rows of A
+// give equal rows of D, whichever block stores them.
 template <class S>
 __device__ __forceinline__ void store_share(const arguments &args, const storage<S> &s,
                                             const job &j, uint32_t log2_share) {
@@ -356,7 +357,7 @@ __device__ __forceinline__ void store_share(const arguments &args, const storage
         float v[8] = {};
         for (uint32_t from = 0; from < 1u << args.log2_split; from++) {
             if (from == rank)
-                add_own<S>(v, s, rank * share + i);
+                add_piece(v, sum_of_parts<S>(s, rank * share + i));
             else
                 add_piece(v, s.received[from * share + i]);
         }
@@ -369,7 +370,7 @@ __device__ __forceinline__ void store_own(const arguments &args, const storage<S
                                           const job &j) {
     for (uint32_t i = threadIdx.x; i < S::N_PIECES; i += CONSUMER_THREADS) {
         float v[8] = {};
-        add_own<S>(v, s, i);
+        add_piece(v, sum_of_parts<S>(s, i));
         store_piece<S>(args, j, i, v);
     }
 }
