@@ -104,6 +104,32 @@ static __global__ void repeat_words(uint32_t *words, uint64_t n_rows, uint64_t r
     }
 }
 
+// Makes equal rows: of codes, and in the scales of each 128 of K.
+static __global__ void repeat_row(uint8_t *codes, uint64_t n, uint64_t stride) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n;
+         i += (uint64_t)gridDim.x * blockDim.x)
+        if (i >= stride)
+            codes[i] = codes[i % stride];
+}
+
+static __global__ void repeat_scale(uint32_t *scales, uint64_t n, uint64_t stride) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n;
+         i += (uint64_t)gridDim.x * blockDim.x)
+        if (i % stride != 0)
+            scales[i] = scales[i / stride * stride];
+}
+
+// Bytes of D that are not those of its first row.
+static __global__ void count_unlike(const uint8_t *d, uint64_t m, uint64_t row_nbytes,
+                                    uint64_t stride_nbytes, unsigned long long *n_unlike) {
+    unsigned long long n = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < m * row_nbytes;
+         i += (uint64_t)gridDim.x * blockDim.x)
+        n += d[i / row_nbytes * stride_nbytes + i % row_nbytes] != d[i % row_nbytes];
+    if (n > 0)
+        atomicAdd(n_unlike, n);
+}
+
 static __global__ void count_different(const uint8_t *a, const uint8_t *b, uint64_t nbytes,
                                        unsigned long long *n_different) {
     unsigned long long n = 0;

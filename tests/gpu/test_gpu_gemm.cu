@@ -1,6 +1,6 @@
 // Every rung and every instance of the GEMM against FP64: random shapes, the bounds of
 // docs/numerics.md, poisoned output, guard zones, the same bytes when run again, from a CUDA graph
-// too.
+// too, and in every row of D where all rows of A are equal.
 //
 //   test_gpu_gemm [SUBJECT [SEED [COUNT [MAX_SIZE]]]]
 //
@@ -50,7 +50,8 @@ struct random_source {
 struct test_case {
     fq_cuda_gemm gemm;
     std::vector<uint32_t> group_rows;
-    bool any_code; // all codes alike, in place of a model's distribution
+    bool any_code;   // all codes alike, in place of a model's distribution
+    bool equal_rows; // of A
 };
 
 uint64_t random_size(random_source *random, uint64_t limit) {
@@ -118,6 +119,10 @@ void draw_contents(test_case *c, buffers *buf, random_source *random, bool any_a
     fill_scales<<<64, 256>>>(b_scales, n_b_scales, random->state++, g.b_scales_packed);
     if (g.b_scales_packed)
         repeat_words<<<64, 256>>>(b_scales, g.n, words, lines);
+    if (c->equal_rows) {
+        repeat_row<<<256, 256>>>(a, n_a, g.a_stride);
+        repeat_scale<<<64, 256>>>(a_scales, n_a_scales, g.a_scales_stride);
+    }
     CUDA_CHECK(cudaMemcpy(rows, c->group_rows.data(), g.n_groups * 4, cudaMemcpyHostToDevice));
     g.a = a, g.b = b, g.a_scales = (float *)a_scales, g.b_scales = b_scales;
     g.group_rows = g.grouping == FQ_CUDA_GEMM_DENSE ? nullptr : rows;
@@ -135,6 +140,7 @@ test_case draw(buffers *buf, random_source *random, const subject &s, uint64_t l
     c.gemm.d_is_f32 = s.f32 && random->below(3) == 0;
     c.gemm.b_scales_packed = random->below(2);
     c.any_code = random->below(2);
+    c.equal_rows = c.gemm.grouping == FQ_CUDA_GEMM_DENSE && random->below(4) == 0;
     draw_contents(&c, buf, random, s.any_alignment);
     return c;
 }
@@ -194,6 +200,17 @@ bool run_twice(buffers *buf, const fq_cuda_gemm &g, const subject &s, bool by_gr
     return n == 0;
 }
 
+// Whether all rows of D are the first one, to the bit.
+bool has_equal_rows(buffers *buf, const fq_cuda_gemm &g) {
+    const size_t element = g.d_is_f32 ? 4 : 2;
+    unsigned long long n = 0, *n_unlike = (unsigned long long *)buf->verdicts.take(sizeof n);
+    CUDA_CHECK(cudaMemset(n_unlike, 0, sizeof n));
+    count_unlike<<<512, 256>>>((const uint8_t *)g.d, g.m, g.n * element, g.d_stride * element,
+                               n_unlike);
+    CUDA_CHECK(cudaMemcpy(&n, n_unlike, sizeof n, cudaMemcpyDeviceToHost));
+    return n == 0;
+}
+
 verdict judge(buffers *buf, const fq_cuda_gemm &g, bool tensor_cores) {
     const double promotions = (double)((g.k + 127) / 128 + 3) * 0x1p-24;
     const double c = promotions + (tensor_cores ? TENSOR_CORE_C : 128 * 0x1p-24);
@@ -218,7 +235,7 @@ bool is_near(const verdict &v, const test_case &c, extremes *worst) {
     const double error = v.norm > 0 ? sqrt(v.error / v.norm) : 0;
     const double diff = v.norm > 0 ? v.error / (v.norm + v.norm_d) : 0;
     const bool f32 = c.gemm.d_is_f32;
-    if (c.any_code || v.n < NORM_MIN_ELEMENTS)
+    if (c.any_code || c.equal_rows || v.n < NORM_MIN_ELEMENTS)
         return true;
     double *greatest = f32 ? &worst->f32 : &worst->bf16;
     *greatest = fmax(*greatest, error);
@@ -231,18 +248,19 @@ bool is_near(const verdict &v, const test_case &c, extremes *worst) {
 bool try_case(buffers *buf, const test_case &c, const subject &s, bool by_graph, extremes *worst) {
     const fq_cuda_gemm &g = c.gemm;
     const bool same = run_twice(buf, g, s, by_graph);
+    const bool equal = !c.equal_rows || has_equal_rows(buf, g);
     const verdict v = judge(buf, g, s.rung != FQ_CUDA_GEMM_SIMPLE);
     const bool intact = buf->a.intact() && buf->b.intact() && buf->d.intact() &&
                         buf->a_scales.intact() && buf->b_scales.intact() &&
                         buf->group_rows.intact();
     const bool near = is_near(v, c, worst);
     worst->c = fmax(worst->c, v.worst);
-    if (v.n_bad == 0 && same && intact && near)
+    if (v.n_bad == 0 && same && equal && intact && near)
         return true;
     print_case(s.name, c);
-    printf("    %llu bad, first at row %llu col %llu; c %.3g; same %d intact %d near %d, error "
-           "%.3g\n",
-           v.n_bad, v.first / g.d_stride, v.first % g.d_stride, v.worst, same, intact, near,
+    printf("    %llu bad, first at row %llu col %llu; c %.3g; same %d equal %d intact %d near %d, "
+           "error %.3g\n",
+           v.n_bad, v.first / g.d_stride, v.first % g.d_stride, v.worst, same, equal, intact, near,
            v.norm > 0 ? sqrt(v.error / v.norm) : 0);
     return false;
 }
@@ -298,10 +316,12 @@ void try_many(request *r, const subject &s, uint64_t seed, uint64_t usual_count)
 
 // A, B and D of more than 2^32 elements each, where the GPU has the room.
 void try_large(request *r) {
-    static const uint64_t shapes[][4] = {// m, n, k, d_stride
-                                         {3000017, 17, 1536, 17},
-                                         {17, 3000017, 1536, 3000017},
-                                         {70001, 40, 96, 65536}};
+    static const uint64_t shapes[][4] = {
+        // m, n, k, d_stride
+        {3000017, 17, 1536, 17},
+        {17, 3000017, 1536, 3000017},
+        {70001, 40, 96, 65536},
+    };
     const size_t headroom = (size_t)4 << 30;
     for (const uint64_t(&shape)[4] : shapes) {
         buffers buf;
