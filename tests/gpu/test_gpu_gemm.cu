@@ -321,6 +321,7 @@ void try_large(request *r) {
         {3000017, 17, 1536, 17},
         {17, 3000017, 1536, 3000017},
         {70001, 40, 96, 65536},
+        {3, 8400001, 512, 8400001}, // more tiles than a grid's y has room for
     };
     const size_t headroom = (size_t)4 << 30;
     for (const uint64_t(&shape)[4] : shapes) {
