@@ -53,6 +53,7 @@ static void check(const fq_cuda_gemm *g) {
 
 fq_status fq_cuda_gemm_sm90_launch(const fq_cuda_gemm *gemm, const fq_cuda_gemm_choice *choice,
                                    struct CUstream_st *stream, fq_error *err) {
+    assert(choice->split > 0 && (choice->split & (choice->split - 1)) == 0);
     return choice->kernel == FQ_CUDA_GEMM_TILES
                ? fq_cuda_gemm_sm90_tiles_launch(gemm, choice, stream, err)
                : fq_cuda_gemm_sm90_rows_launch(gemm, choice, stream, err);
