@@ -301,9 +301,12 @@ static void check_result_of(const command_run *run, const model_text *model) {
     DEMAND(source->is_folder == target->is_folder);
     if (run->command == &fq_command_convert) {
         check_converted(source, target);
-        DEMAND(!in.input.config_text || out.input.model.quant.present);
-        if (holds_weights(target))
+        if (holds_weights(target)) {
+            DEMAND(!in.input.config_text || out.input.model.quant.present);
             check_back(&in, &out, input_name(model), is_broken_group(run));
+        } else {
+            DEMAND(!out.input.model.quant.present);
+        }
     } else {
         check_dequantized(source, target, is_choice(run));
         DEMAND(!out.input.model.quant.present);
