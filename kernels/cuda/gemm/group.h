@@ -14,8 +14,8 @@
 // the next layer may begin before they end.
 fq_status fq_cuda_groups_find_room(fq_cuda_gpu *gpu, fq_error *err);
 
-// These are the GEMM's own: see fq_gemm. Too little are fewer places than strips and lanes of the
-// GPU: then a lane that looks for a place would find none that it could launch.
+// These are the GEMM's own: see fq_gemm. Too few places are no more than the GPU has lanes, and not
+// all strips': a lane that looks for one might find none that is free or can be launched.
 fq_status fq_cuda_group_open(fq_gemm_group **out, fq_device *device,
                              const fq_gemm_group_options *options, fq_error *err);
 fq_status fq_cuda_group_launch(fq_device *device, fq_gemm_group *group, fq_error *err);
