@@ -1,5 +1,6 @@
 // verify: a quantized checkpoint held against its own rules, and against the weights that it was
-// made from. Results are the same for any number of lanes, size of bands, and device.
+// made from. Results are the same for any number of lanes, size of bands, and device, but for the
+// products of a GPU: those stay within the bound of docs/numerics.md.
 #ifndef FQ_VERIFY_H
 #define FQ_VERIFY_H
 
