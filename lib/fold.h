@@ -22,8 +22,10 @@ typedef struct fq_fold_line {
 
 // Groups items whose names are equal but for whole dotted components of digits, and whose rest is
 // equal. The numbers met at each such place are written as one number, or as a set of runs:
-// {0..2,5}. Lines come in the order of their first items. Memory from arena. O(n log n).
-// FQ_DEVICE when out of memory; *out and *n_lines are left alone then.
+// {0..2,5}. With up to three numbers in a name a line stands for its items alone: where not all
+// combinations of the numbers are there, there are several lines. Lines come in the order of their
+// first items. Memory from arena. O(n log n). FQ_DEVICE when out of memory; *out and *n_lines are
+// left alone then.
 fq_status fq_fold(fq_fold_line **out, size_t *n_lines, fq_arena *arena, const fq_fold_item *items,
                   size_t n, fq_error *err);
 

@@ -35,6 +35,31 @@ static void test_one_number_is_no_set(void) {
     CHECK_STR(lines[0].pattern, "l.7.e.{0..1}.w");
 }
 
+// Two sets side by side stand for all combinations: for no expert of another layer.
+static void test_no_combination_is_made_up(void) {
+    const char *names[] = {"l.0.e.2.w", "l.1.e.5.w", "l.2.e.2.w"};
+    fq_fold_line *lines;
+    CHECK_U64(fold(&lines, names, 3), 2);
+    CHECK_STR(lines[0].pattern, "l.{0,2}.e.2.w");
+    CHECK_U64(lines[0].n, 2);
+    CHECK_STR(lines[1].pattern, "l.1.e.5.w");
+    CHECK_U64(lines[1].first, 1);
+
+    const char *all_but_one[] = {"l.2.1", "l.1.0", "l.10.0", "l.10.1", "l.3.0", "l.3.1", "l.1.1"};
+    CHECK_U64(fold(&lines, all_but_one, 7), 2);
+    CHECK_STR(lines[0].pattern, "l.2.1");
+    CHECK_STR(lines[1].pattern, "l.{1,3,10}.{0..1}");
+    CHECK_U64(lines[1].n, 6);
+    CHECK_U64(lines[1].first, 1);
+
+    const char *three[] = {"0.0.0", "0.1.1", "1.0.0", "1.1.1", "1.0.1"};
+    CHECK_U64(fold(&lines, three, 5), 4);
+    CHECK_STR(lines[0].pattern, "0.0.0");
+    CHECK_STR(lines[1].pattern, "0.1.1");
+    CHECK_STR(lines[2].pattern, "1.0.{0..1}");
+    CHECK_STR(lines[3].pattern, "1.1.1");
+}
+
 static void test_only_whole_components_are_numbers(void) {
     const char *names[] = {"w1", "w2", "l.1a.w", "l.2a.w", "a.01.w", "a.02.w", "1", "2", "x."};
     fq_fold_line *lines;
@@ -99,6 +124,7 @@ static void test_messages(void) {
 int main(void) {
     test_runs_and_gaps();
     test_one_number_is_no_set();
+    test_no_combination_is_made_up();
     test_only_whole_components_are_numbers();
     test_order_is_that_of_first_items();
     test_different_rests_stay_apart();

@@ -183,7 +183,8 @@ class Hostile(PageCase):
         rows = [row[0] for row in page.rows if ".experts." in row[0]]
         self.assertEqual(len(rows), 2000)
         self.assertTrue(rows[0].startswith("model.layers.17.mlp.experts.2.up_proj.weight"))
-        self.assertRegex(page.text, r"The other 100 weights.*\s+passes: model\.layers\.\{")
+        rest = r"passes: model\.layers\.8\.mlp\.experts\.\{5\.\.9,45\.\.69\}\.up_proj\.weight"
+        self.assertRegex(page.text, r"The other 100 weights.*\s+" + rest)
 
 
 class Places(PageCase):
