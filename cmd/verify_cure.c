@@ -34,6 +34,9 @@ const char *fq_verify_cure(const fq_verify_tensor *tensor) {
     if (tensor->has_gemm && tensor->gemm.kernel_rel_l2 > tensor->gemm.max_kernel_rel_l2)
         return "The sums of the GEMM are off, not the weight: try --device cpu, and report what "
                "differs.";
+    if (tensor->rule == FQ_RULE_NONE)
+        return "Nothing to compare it with: check that --reference is the original that it was "
+               "made of, and all of that.";
     return "Quantize the original again: fp8q convert. If its error is as expected, raise the "
            "limit.";
 }
