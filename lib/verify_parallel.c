@@ -1,5 +1,4 @@
-// Which weights do not load when engines cut them into --tp parts: docs/formats.md has the rules.
-// See verify_work.h.
+// Which weights do not load when engines cut them into --tp parts. See verify_work.h.
 #include "verify_work.h"
 
 #include "policy_draft.h"
@@ -16,7 +15,7 @@ typedef enum cut {
     CUT_COLS,  // K: row-parallel
 } cut;
 
-// By the last component of the module's name. Others are not checked: engines differ.
+// By the last component of the module's name. Others are noted, not checked: engines differ.
 static const struct {
     const char *component;
     cut cut;
@@ -29,7 +28,10 @@ static const struct {
     {"in_proj_z", CUT_ROWS}, {"in_proj_qkvz", CUT_ROWS}, {"out_proj", CUT_COLS},
 };
 
-static bool find_cut(cut *out, const char *module, size_t n) {
+// False for stacks, too, and for gate and up in one matrix.
+static bool find_cut(cut *out, const fq_tensor *weight) {
+    const char *module = weight->name;
+    const size_t n = weight->rank == 2 ? fq_module_length(module) : 0;
     const char *dot = memrchr(module, '.', n);
     const char *component = dot ? dot + 1 : module;
     const size_t n_component = n - (size_t)(component - module);
@@ -66,8 +68,7 @@ static bool loads(const cut_side *side, uint64_t n_ranks) {
 static bool find_side(cut_side *out, const fq_verify_tensor *tensor, uint64_t n_kv_heads) {
     const fq_tensor *weight = tensor->tensor;
     cut how;
-    if (!tensor->pair || weight->rank != 2 ||
-        !find_cut(&how, weight->name, fq_module_length(weight->name)) || how == CUT_NOT)
+    if (!tensor->pair || !find_cut(&how, weight) || how == CUT_NOT)
         return false;
     const fq_block block = tensor->pair->block;
     const bool by_cols = how == CUT_COLS;
@@ -115,6 +116,19 @@ static const char *describe(const cut_side *side, uint64_t n_ranks, uint64_t mos
                                      : "");
 }
 
+// items: room for all weights.
+static fq_status note_unknown(fq_verify *verify, fq_fold_item *items, fq_error *err) {
+    size_t n = 0;
+    cut how;
+    for (size_t i = 0; i < verify->n_tensors; i++) {
+        const fq_tensor *weight = verify->tensors[i].tensor;
+        if (verify->tensors[i].pair && !find_cut(&how, weight))
+            items[n++] = (fq_fold_item){weight->name, "not checked for --tp: engines differ in "
+                                                      "how they cut it"};
+    }
+    return fq_fold_messages(&verify->notes, verify->checkpoint->path, items, n, err);
+}
+
 fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err) {
     fq_verify *verify = draft->verify;
     const uint64_t n_ranks = verify->options.tensor_parallel;
@@ -137,6 +151,8 @@ fq_status fq_verify_check_parallel(fq_verify_draft *draft, fq_error *err) {
     }
     if (!status)
         status = fq_fold_messages(&verify->problems, verify->checkpoint->path, items, n, err);
+    if (!status && n_ranks > 1)
+        status = note_unknown(verify, items, err);
     fq_arena_free(&scratch);
     return status;
 }

@@ -227,6 +227,18 @@ class Stacks(tool.Case):
         (found,) = self.problems(content)
         self.assertIn("quantized are experts.gate_up_proj, kept are experts.down_proj;", found)
 
+    def test_without_a_counterpart(self):
+        """What the reference lacks is no matter of limits."""
+        name = "model.layers.0.mlp.experts.7.up_proj.weight"
+        codes = codec.filled("F8_E4M3", (128, 128), b"\x38")
+        scales = codec.f32_tensor((1, 1), [1.0])
+        tensors.write(self.dir / "q.safetensors", {name: codes, name + "_scale_inv": scales})
+        tensors.write(self.dir / "r.safetensors", {"other": codec.bf16_tensor((4,), 1.0)})
+        line = ("verify", self.dir / "q.safetensors", "--reference", self.dir / "r.safetensors")
+        (tensor,) = self.fp8q(*line, "--json", code=1).json()["tensors"]
+        self.assertEqual(tensor["reasons"], ["has no counterpart in the reference"])
+        self.assertIn("check that --reference is the original", tensor["cure"])
+
     def test_scales_are_no_modules_to_list(self):
         """Of FP8 stacks nothing stays unquantized, whatever the list says of other modules."""
         quant = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
@@ -255,6 +267,7 @@ class TensorParallel(tool.Case):
         model.write_folder(folder, {"model.safetensors": content}, config=config)
         result = tool.run("verify", folder, "--json", "--tp", degree)
         self.assertEqual(result.code, 1 if result.json()["problems"] else 0, str(result))
+        self.notes = result.json()["notes"]
         return result.json()["problems"]
 
     def test_rows_and_columns(self):
@@ -295,6 +308,15 @@ class TensorParallel(tool.Case):
         self.assertEqual(len(found), 3)
         self.assertIn("experts.{0..3}.down_proj", found[0])
         self.assertIn("expert parallelism", found[0])
+
+    def test_what_is_not_checked_is_noted(self):
+        shapes = {"mlp.gate_up_proj": (512, 256), "mlp.down_proj": (256, 256),
+                  "self_attn.q_a_proj": (256, 256)}  # fmt: skip
+        self.assertEqual(self.problems(shapes, 2), [])
+        (found,) = (line for line in self.notes if "--tp" in line)
+        self.assertIn("mlp.gate_up_proj.weight: not checked", found)
+        self.problems(shapes, 1)
+        self.assertFalse([line for line in self.notes if "--tp" in line])
 
     def test_a_ragged_gate_at_any_degree(self):
         shapes = {"mlp.gate_proj": (192, 128), "mlp.up_proj": (192, 128)}
