@@ -28,23 +28,30 @@ static void refuse_quantized(const fq_checkpoint *checkpoint, const fq_model *mo
                              fq_messages *faults) {
     const fq_tensor *first = NULL;
     size_t n = 0;
+    bool is_e4m3 = false; // which dequant reads, of all these
     for (size_t i = 0; i < checkpoint->n_tensors; i++) {
-        if (is_float8(checkpoint->by_name[i]->dtype) && n++ == 0)
-            first = checkpoint->by_name[i];
+        const fq_tensor *tensor = checkpoint->by_name[i];
+        if (is_float8(tensor->dtype) && n++ == 0)
+            first = tensor;
+        is_e4m3 = is_e4m3 || tensor->dtype == FQ_F8_E4M3;
     }
+    const char *cast_back = is_e4m3 ? ", or cast it back with fp8q dequant" : "";
     if (model->quant.present && checkpoint->is_folder) // a lone file's own goes with its weights
         fq_messages_add(faults,
                         "config.json: quantization_config: the model is quantized already%s%s; "
-                        "start from the unquantized model, or %s",
+                        "start from the unquantized model%s",
                         *model->quant.method ? ": " : "", model->quant.method,
-                        first ? "cast it back with fp8q dequant"
-                              : "remove this key if its weights were cast back");
-    if (first)
+                        first ? cast_back : ", or remove this key if its weights were cast back");
+    if (n == 1)
+        fq_messages_add(faults, "%s: %s: is %s already; start from the unquantized model%s",
+                        fq_tensor_file(checkpoint, first), first->name, fq_dtype_name(first->dtype),
+                        cast_back);
+    else if (first)
         fq_messages_add(faults,
                         "%s: %s: is %s already, and so are %zu tensors in all; start from the "
-                        "unquantized model, or cast it back with fp8q dequant",
+                        "unquantized model%s",
                         fq_tensor_file(checkpoint, first), first->name, fq_dtype_name(first->dtype),
-                        n);
+                        n, cast_back);
 }
 
 // Adds the FP8 weight of that name, its scale, and the step that fills both. step lacks the
