@@ -247,7 +247,9 @@ fq_verify_numbers fq_verify_experts_done(fq_verify_experts *experts, const size_
     if (!group || !group->is_joint)
         return (fq_verify_numbers){.all = tensor, .n = 1};
     group->n_done++;
-    return group->n_done < group->tensors.n ? (fq_verify_numbers){.n = 0} : group->tensors;
+    if (group->n_done < group->tensors.n)
+        return (fq_verify_numbers){.n = 0};
+    return group->tensors;
 }
 
 void fq_verify_experts_close(fq_verify_experts *experts) {
