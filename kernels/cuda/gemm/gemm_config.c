@@ -4,8 +4,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-// Cycles of a multiprocessor: about what an H200 was seen to take, and fitted so that the choice
-// among the times that were measured is the best (docs/kernels.md).
+// Cycles of a multiprocessor: near what an H200 was seen to take, but fitted so that the choice
+// among the times that were measured is the best (docs/kernels.md). The memory alone gives less.
 enum {
     K_BLOCK = 128,
     START = 3700,        // from launch until the first stage has arrived, and the way out
