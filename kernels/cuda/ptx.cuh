@@ -195,18 +195,23 @@ static __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, 
 
 // mbarrier.try_wait.parity: until the phase of that parity has ended. The hint lets the hardware
 // suspend the thread for long, instead of giving it back to this loop, which would take issue slots
-// and power from those that work.
-static __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
-    const uint32_t suspend_ns = 10000000;
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
-                 "@!done bra again;\n"
-                 "}\n" ::"r"(barrier),
-                 "r"(parity), "r"(suspend_ns)
-                 : "memory");
-}
+// and power from those that work. What other threads of the block wrote before is visible then;
+// with mbarrier_wait_cluster, also what other blocks sent.
+#define FQ_MBARRIER_WAIT(NAME, ORDER)                                                              \
+    static __device__ __forceinline__ void NAME(uint32_t barrier, uint32_t parity) {               \
+        const uint32_t suspend_ns = 10000000;                                                      \
+        asm volatile("{\n"                                                                         \
+                     ".reg .pred done;\n"                                                          \
+                     "again:\n"                                                                    \
+                     "mbarrier.try_wait.parity" ORDER ".shared::cta.b64 done, [%0], %1, %2;\n"     \
+                     "@!done bra again;\n"                                                         \
+                     "}\n" ::"r"(barrier),                                                         \
+                     "r"(parity), "r"(suspend_ns)                                                  \
+                     : "memory");                                                                  \
+    }
+FQ_MBARRIER_WAIT(mbarrier_wait, ".acquire.cta")
+FQ_MBARRIER_WAIT(mbarrier_wait_cluster, ".acquire.cluster")
+#undef FQ_MBARRIER_WAIT
 
 // mbarrier.try_wait.parity: whether the phase of that parity has ended, or ends within the moment
 // that the hardware waits. The warp goes on until it uses the answer.

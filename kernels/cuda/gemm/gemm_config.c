@@ -10,13 +10,14 @@ enum {
     K_BLOCK = 128,
     START = 3700,        // from launch until the first stage has arrived, and the way out
     TILE_END = 950,      // of a tile of 128×128: what storing it keeps the tensor cores from
-    SHARE_END = 1600,    // more, where blocks wait for each other
-    ROWS_END = 1350,     // adding up a tile in one block, and storing it
+    SHARE_START = 4600,  // more, where blocks wait for each other: at the start
+    SHARE_END = 300,     // and for each tile
+    ROWS_END = 1370,     // adding up a tile in one block, and storing it
     BLOCK_END = 650,     // more, for each block of a cluster that adds up
     EXCHANGE_BYTES = 16, // that a block sends to the others' shared memory in a cycle
-    INGRESS_BYTES = 54,  // that TMA brings into a multiprocessor in a cycle
-    MEMORY_BYTES = 3250, // that the device memory gives all multiprocessors in a cycle,
-    NARROW_BYTES = 3000, // and where each asks for fewer than 128 rows of B at a time
+    INGRESS_BYTES = 55,  // that TMA brings into a multiprocessor in a cycle
+    MEMORY_BYTES = 3830, // that the device memory gives all multiprocessors in a cycle,
+    NARROW_BYTES = 3450, // and where each asks for fewer than 128 rows of B at a time
 };
 
 static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -31,17 +32,20 @@ static uint64_t clusters_at_one_time(uint32_t n_blocks, uint64_t size) {
 }
 
 // Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Thousandths of
-// that rate which a tile reaches: fitted too.
+// that rate which a tile reaches, by what its cluster shares: fitted too.
 static uint64_t tile_efficiency(const fq_cuda_gemm_choice *c) {
-    static const uint16_t shared_256[] = {1000, 1050, 990, 980},
-                          shared_128[] = {1000, 970, 990, 970};
-    const uint64_t alone = c->tile_m == 256   ? 790
-                           : c->tile_n == 192 ? 800
-                           : c->tile_n == 160 ? 690
-                           : c->tile_n == 128 ? 720
-                           : c->tile_n == 96  ? 680
-                                              : 530;
-    return alone * (c->tile_m == 256 ? shared_256 : shared_128)[c->share] / 1000;
+    static const struct {
+        uint16_t rows, cols, thousandths[4];
+    } tiles[] = {
+        {256, 128, {790, 850, 830, 775}}, {128, 192, {840, 815, 864, 815}},
+        {128, 160, {735, 715, 725, 715}}, {128, 128, {797, 777, 787, 777}},
+        {128, 96, {725, 705, 715, 705}},  {128, 64, {628, 608, 618, 608}},
+    };
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        if (tiles[i].rows == c->tile_m && tiles[i].cols == c->tile_n)
+            return tiles[i].thousandths[c->share];
+    assert(!"a tile that is compiled has a line here");
+    return 1;
 }
 
 // Quarters of a tile that the busiest of n_clusters works on, dealt out as gemm_sm90_walk.cuh does.
@@ -70,6 +74,7 @@ static uint64_t load_cycles(uint64_t at_work, uint64_t rows, uint64_t cols, uint
 }
 
 static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_shape *s) {
+    const bool shares = c->share != FQ_CUDA_GEMM_SHARE_NONE;
     const uint64_t cluster_m = c->share & FQ_CUDA_GEMM_SHARE_B ? 2 : 1;
     const uint64_t cluster_n = c->share & FQ_CUDA_GEMM_SHARE_A ? 2 : 1;
     const uint64_t unit_m = c->tile_m * cluster_m, unit_n = c->tile_n * cluster_n;
@@ -86,9 +91,8 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const uint64_t load =
         load_cycles(n_columns * cluster_n, least(rows, c->tile_m), c->tile_n, s->n_sms);
     const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) +
-                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 +
-                          (c->share == FQ_CUDA_GEMM_SHARE_NONE ? 0 : SHARE_END);
-    return START + quarters * tile / 4;
+                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 + (shares ? SHARE_END : 0);
+    return START + (shares ? SHARE_START : 0) + quarters * tile / 4;
 }
 
 static uint64_t estimate_rows(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_shape *s,

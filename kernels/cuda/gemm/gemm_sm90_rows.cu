@@ -88,7 +88,6 @@ template <class S> struct alignas(1024) storage {
 struct arguments {
     uint32_t n_k_blocks;
     uint32_t log2_split; // of the blocks of a cluster
-    uint64_t b_policy;   // how long L2 keeps B
     bool is_dense;
     bool stores_vectors; // 16 bytes at a time: D is aligned so
     fq_cuda_gemm gemm;
@@ -135,8 +134,9 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
     const int32_t column = (int32_t)(k_block * BLOCK);
     const uint32_t full = ptx::shared_address(&s.full[stage]);
     ptx::mbarrier_arrive_expect(full, S::STAGE_BYTES);
+    // The tiles that read the same rows of B do so together, and nobody after them.
     ptx::tma_load(ptx::shared_address(s.stages.b[stage]), &args.b, full, column, b_row,
-                  args.b_policy);
+                  ptx::L2_EVICT_FIRST);
     ptx::tma_load(ptx::shared_address(s.stages.a[stage]), &args.a, full, column, a_row,
                   ptx::L2_EVICT_LAST);
     ptx::tma_load(ptx::shared_address(s.stages.a_scales[stage]), &args.a_scales, full, a_scales_row,
@@ -290,21 +290,28 @@ static __device__ __forceinline__ void store_eight(const arguments &args, uint64
                                                    uint64_t col, const float (&v)[8]) {
     const fq_cuda_gemm &g = args.gemm;
     const uint64_t at = row * g.d_stride + col;
-    if (!args.stores_vectors || col + 8 > g.n) {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (col + i < g.n)
-                store_element(g, row, col + i, v[i]);
-    } else if (g.d_is_f32) {
-        ((float4 *)((float *)g.d + at))[0] = make_float4(v[0], v[1], v[2], v[3]);
-        ((float4 *)((float *)g.d + at))[1] = make_float4(v[4], v[5], v[6], v[7]);
-    } else {
+    const bool as_vector = args.stores_vectors && col + 8 <= g.n;
+    // Expected, so that what is far from it in the code is what is seldom run.
+    if (__builtin_expect(as_vector && !g.d_is_f32, 1)) {
         __nv_bfloat162 pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
         *(uint4 *)((__nv_bfloat16 *)g.d + at) = *(const uint4 *)pairs;
+    } else if (as_vector) {
+        ((float4 *)((float *)g.d + at))[0] = make_float4(v[0], v[1], v[2], v[3]);
+        ((float4 *)((float *)g.d + at))[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (col + i < g.n)
+                store_element(g, row, col + i, v[i]);
     }
+}
+
+static __device__ __forceinline__ void read_piece(float (&v)[8], const piece &p) {
+    v[0] = p.low.x, v[1] = p.low.y, v[2] = p.low.z, v[3] = p.low.w;
+    v[4] = p.high.x, v[5] = p.high.y, v[6] = p.high.z, v[7] = p.high.w;
 }
 
 static __device__ __forceinline__ void add_piece(float (&v)[8], const piece &p) {
@@ -315,9 +322,10 @@ static __device__ __forceinline__ void add_piece(float (&v)[8], const piece &p) 
 // What this block's parts of a piece come to.
 template <class S> __device__ __forceinline__ piece sum_of_parts(const storage<S> &s, uint32_t i) {
     constexpr uint32_t per_row = S::TILE_N / 8;
-    float v[8] = {};
+    float v[8];
+    read_piece(v, *(const piece *)&s.parts[0].sums[i / per_row][i % per_row * 8]);
 #pragma unroll
-    for (uint32_t part = 0; part < S::N_PARTS; part++)
+    for (uint32_t part = 1; part < S::N_PARTS; part++)
         add_piece(v, *(const piece *)&s.parts[part].sums[i / per_row][i % per_row * 8]);
     return {make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7])};
 }
@@ -369,8 +377,8 @@ template <class S>
 __device__ __forceinline__ void store_own(const arguments &args, const storage<S> &s,
                                           const job &j) {
     for (uint32_t i = threadIdx.x; i < S::N_PIECES; i += CONSUMER_THREADS) {
-        float v[8] = {};
-        add_piece(v, sum_of_parts<S>(s, i));
+        float v[8];
+        read_piece(v, sum_of_parts<S>(s, i));
         store_piece<S>(args, j, i, v);
     }
 }
@@ -387,7 +395,7 @@ __device__ __forceinline__ void consume(const arguments &args, storage<S> &s, co
     const uint32_t log2_share = log2_of(S::N_PIECES) - args.log2_split;
     ptx::cluster_wait(); // the others' barriers are there
     send<S>(s, log2_share);
-    ptx::mbarrier_wait(ptx::shared_address(&s.all_received), 0);
+    ptx::mbarrier_wait_cluster(ptx::shared_address(&s.all_received), 0);
     store_share<S>(args, s, j, log2_share);
 }
 
@@ -448,7 +456,6 @@ fq_status launch_rows(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice, 
     if (status != FQ_OK)
         return status;
     const uint64_t n_row_tiles = max_row_tiles(g, S::TILE_M), n_tiles_n = ceil_div(g->n, S::TILE_N);
-    args.b_policy = n_row_tiles == 1 ? ptx::L2_EVICT_FIRST : ptx::L2_NORMAL;
     // Clusters of a dense product along x have the same rows of B. What y has no room for goes on
     // along z.
     const uint64_t x = (args.is_dense ? n_row_tiles : n_tiles_n) << args.log2_split;

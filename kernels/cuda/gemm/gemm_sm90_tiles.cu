@@ -2,6 +2,7 @@
 // loading stages of A, B and A's scales, and another one brings B's scales; two warpgroups multiply
 // them (WGMMA), promote the sum of every 128 of K to FP32, and hand finished tiles to TMA for
 // storing. While one warpgroup promotes, the other keeps the tensor cores busy.
+#include "kernels/cuda/gemm/gemm_sm90_accumulate.cuh"
 #include "kernels/cuda/gemm/gemm_sm90_launch.cuh"
 #include "kernels/cuda/gemm/gemm_sm90_store.cuh"
 #include "kernels/cuda/gemm/gemm_sm90_tiles.cuh"
@@ -17,11 +18,12 @@ using namespace tiles;
 // Loads a box into this block, or, if it is shared, into all blocks of the mask.
 template <bool SHARED>
 __device__ __forceinline__ void load(uint32_t shared, const fq_cuda_tensor_map &map,
-                                     uint32_t barrier, int32_t column, int32_t row, uint16_t mask) {
+                                     uint32_t barrier, int32_t column, int32_t row, uint16_t mask,
+                                     uint64_t l2_policy) {
     if (SHARED)
-        ptx::tma_load_multicast(shared, &map, barrier, column, row, mask, ptx::L2_NORMAL);
+        ptx::tma_load_multicast(shared, &map, barrier, column, row, mask, l2_policy);
     else
-        ptx::tma_load(shared, &map, barrier, column, row, ptx::L2_NORMAL);
+        ptx::tma_load(shared, &map, barrier, column, row, l2_policy);
 }
 
 // Tells the consumers a job. A warp.
@@ -53,12 +55,13 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
         if (wave >= j.n_waves)
             break;
         const int32_t m = (int32_t)(wave * WAVES_M);
-        load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m());
+        load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m(),
+                         ptx::L2_NORMAL);
         load<false>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
-                    a_scales_row + m, (int32_t)k_block, 0);
+                    a_scales_row + m, (int32_t)k_block, 0, ptx::L2_NORMAL);
     }
     load<S::SHARE_B>(ptx::shared_address(s.b[stage] + first_n * BLOCK), args.b, full, column, b_row,
-                     me.same_n());
+                     me.same_n(), args.b_policy);
 }
 
 // Tells the jobs, and loads the stages of all tiles of this block. A warp.
@@ -130,205 +133,6 @@ __device__ __forceinline__ void bring_scales(const arguments &args, storage<S> &
                 s.b_scales[at.stage][i] = now.streams[i].of_lane();
             ptx::mbarrier_arrive(ptx::shared_address(&s.full[at.stage]));
         }
-    }
-}
-
-// The lanes that tell a block that a stage is free again: one for each block that loads it. This
-// lane's is told at this address, of the first stage; none: 0.
-template <class S> __device__ __forceinline__ uint32_t find_loader(const storage<S> &s) {
-    const uint32_t empty = ptx::shared_address(s.empty), lane = ptx::lane_id();
-    if (lane >= S::N_LOADERS)
-        return 0;
-    if (S::CLUSTER == 1)
-        return empty;
-    const member<S> me = member<S>::of_block();
-    const uint32_t across_n = member<S>::rank_of(me.m, (me.n + 1) % S::CLUSTER_N);
-    const uint32_t across_m = member<S>::rank_of((me.m + 1) % S::CLUSTER_M, me.n);
-    const uint32_t self = member<S>::rank_of(me.m, me.n);
-    return ptx::map_to_rank(empty, lane == 0                 ? self
-                                   : lane == 1 && S::SHARE_A ? across_n
-                                                             : across_m);
-}
-
-// Once the warp has read the stage's scales, and the tensor cores the rest.
-template <class S> __device__ __forceinline__ void release(uint32_t loader, uint32_t stage) {
-    __syncwarp();
-    if (loader == 0)
-        return;
-    if (S::CLUSTER == 1)
-        ptx::mbarrier_arrive(loader + stage * sizeof(uint64_t));
-    else
-        ptx::mbarrier_arrive_cluster(loader + stage * sizeof(uint64_t));
-}
-
-// part = the products of 64 rows and N columns, one 128 of K.
-template <int N>
-__device__ __forceinline__ void multiply(float (&part)[N / 2], uint32_t a, uint32_t b) {
-    ptx::wgmma_hold(part);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < BLOCK / 32; step++) // 32 bytes of K: 2 units of a descriptor
-        ptx::wgmma<N>::multiply(part, a + 2 * step, b + 2 * step, step != 0);
-    ptx::wgmma_commit();
-    ptx::wgmma_hold(part);
-}
-
-// sum += scales · part. The first FIRST columns lie in one 128 of N, the others in the next.
-template <int N, int FIRST, int N_SUMS, int N_B_SCALES>
-__device__ __forceinline__ void promote(float (&sum)[N_SUMS], const float (&part)[N / 2],
-                                        float a_scale_0, float a_scale_8,
-                                        const float (&b_scale)[N_B_SCALES]) {
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) {
-        const float scale =
-            (i % 4 < 2 ? a_scale_0 : a_scale_8) * b_scale[i / 4 * 8 < FIRST ? 0 : 1];
-        sum[i] = fmaf(scale, part[i], sum[i]);
-    }
-}
-
-// What a warpgroup keeps in registers while it works on a tile.
-template <class S> struct progress {
-    int waves;            // that have rows to store
-    uint32_t a_scale;     // of this thread's first row, in a stage's
-    ring<S::N_STAGES> at; // the next stage
-    uint32_t loader;      // whom this lane tells that it is free: find_loader
-};
-
-// The scales of one 128 of K that a thread needs for a wave.
-template <class S> struct scales {
-    float a_0, a_8, b[S::N_B_SCALES];
-    __device__ __forceinline__ void read(const storage<S> &s, uint32_t stage, int wave,
-                                         uint32_t a_scale) {
-        a_0 = s.a_scales[stage][wave][a_scale];
-        a_8 = s.a_scales[stage][wave][a_scale + 8];
-#pragma unroll
-        for (int i = 0; i < S::N_B_SCALES; i++)
-            b[i] = s.b_scales[stage][i];
-    }
-};
-
-// Begins the products of one wave in a stage.
-template <class S, int N>
-__device__ __forceinline__ void multiply_wave(float (&part)[N / 2], const storage<S> &s,
-                                              const consumer &me, uint32_t stage, int wave) {
-    const uint32_t a = ptx::descriptor_low(ptx::shared_address(s.a[0]) + me.group * WAVE_M * BLOCK);
-    const uint32_t b = ptx::descriptor_low(ptx::shared_address(s.b[0]));
-    multiply<N>(part, a + (stage * S::TILE_M + wave * WAVES_M) * (BLOCK / 16),
-                b + stage * S::TILE_N * (BLOCK / 16));
-}
-
-// Sums up N columns of WAVES waves of a tile. The first FIRST columns lie in one 128 of N.
-template <class S, int WAVES, int N, int FIRST>
-__device__ __forceinline__ void accumulate(sums<S> &sum, storage<S> &s, progress<S> &p,
-                                           const consumer &me, const arguments &args) {
-    bool is_ready = false; // the stage is known to be full
-    for (uint32_t k_block = 0; k_block < args.n_k_blocks; k_block++) {
-        const uint32_t stage = p.at.stage;
-        if (!is_ready)
-            ptx::mbarrier_wait(ptx::shared_address(&s.full[stage]), p.at.phase);
-        is_ready = false;
-        p.at.advance();
-#pragma unroll
-        for (int wave = 0; wave < WAVES; wave++) {
-            float part[N / 2];
-            scales<S> scale;
-            multiply_wave<S, N>(part, s, me, stage, wave);
-            scale.read(s, stage, wave, p.a_scale);
-            ptx::wgmma_wait<0>();
-            if (wave == WAVES - 1) { // before the promotion, which takes as long as either
-                release<S>(p.loader, stage);
-                is_ready =
-                    k_block + 1 < args.n_k_blocks &&
-                    ptx::mbarrier_try_wait(ptx::shared_address(&s.full[p.at.stage]), p.at.phase);
-            }
-            ptx::wgmma_hold(part);
-            promote<N, FIRST>(sum[wave], part, scale.a_0, scale.a_8, scale.b);
-        }
-        if (WAVES == 0)
-            release<S>(p.loader, stage);
-    }
-}
-
-// A block of K whose products are being formed.
-template <class S, int N> struct in_flight {
-    float part[N / 2];
-    scales<S> scale;
-    uint32_t stage;
-
-    __device__ __forceinline__ void begin(storage<S> &s, progress<S> &p, const consumer &me) {
-        stage = p.at.stage;
-        ptx::mbarrier_wait(ptx::shared_address(&s.full[stage]), p.at.phase);
-        p.at.advance();
-        multiply_wave<S, N>(part, s, me, stage, 0);
-        scale.read(s, stage, 0, p.a_scale);
-    }
-
-    // Waits for all but the latest PENDING blocks of those that have begun; this one is not
-    // among them.
-    template <int FIRST, int PENDING>
-    __device__ __forceinline__ void end(float (&sum)[S::N_SUMS], const progress<S> &p) {
-        ptx::wgmma_wait<PENDING>();
-        release<S>(p.loader, stage);
-        ptx::wgmma_hold(part);
-        promote<N, FIRST>(sum, part, scale.a_0, scale.a_8, scale.b);
-    }
-};
-
-// The same as accumulate for one wave: the products of a block begin before those of the one
-// before are promoted.
-template <class S, int N, int FIRST>
-__device__ __forceinline__ void accumulate_in_turns(float (&sum)[S::N_SUMS], storage<S> &s,
-                                                    progress<S> &p, const consumer &me,
-                                                    const arguments &args) {
-    in_flight<S, N> even, odd;
-    even.begin(s, p, me);
-    uint32_t n_left = args.n_k_blocks;
-    for (; n_left > 2; n_left -= 2) {
-        odd.begin(s, p, me);
-        even.template end<FIRST, 1>(sum, p);
-        even.begin(s, p, me);
-        odd.template end<FIRST, 1>(sum, p);
-    }
-    if (n_left == 1)
-        return even.template end<FIRST, 0>(sum, p);
-    odd.begin(s, p, me);
-    even.template end<FIRST, 1>(sum, p);
-    odd.template end<FIRST, 0>(sum, p);
-}
-
-// The same for the columns that the tile has in D, and for the border where it is, at one of the
-// multiples of STEP.
-template <class S, int WAVES, int FIRST, int STEP>
-__device__ __forceinline__ void accumulate_columns(sums<S> &sum, storage<S> &s, progress<S> &p,
-                                                   const consumer &me, const arguments &args,
-                                                   uint32_t n0) {
-    constexpr int last = S::TILE_N < BLOCK ? S::TILE_N : BLOCK;
-    if constexpr (S::HAS_NARROW) {
-        if (args.gemm.n - n0 <= NARROW_N)
-            return accumulate<S, WAVES, NARROW_N, NARROW_N>(sum, s, p, me, args);
-    }
-    if constexpr (FIRST < last) {
-        if (BLOCK - n0 % BLOCK > FIRST)
-            return accumulate_columns<S, WAVES, FIRST + STEP, STEP>(sum, s, p, me, args, n0);
-    }
-    if constexpr (S::HAS_TWO_PARTS)
-        accumulate_in_turns<S, S::TILE_N, FIRST>(sum[0], s, p, me, args);
-    else
-        accumulate<S, WAVES, S::TILE_N, FIRST>(sum, s, p, me, args);
-}
-
-// And for the waves that the warpgroup has in D: WAVES, or fewer.
-template <class S, int WAVES>
-__device__ __forceinline__ void accumulate_waves(sums<S> &sum, storage<S> &s, progress<S> &p,
-                                                 const consumer &me, const arguments &args,
-                                                 uint32_t n0) {
-    constexpr int step = S::TILE_N % BLOCK == 0 ? BLOCK : S::TILE_N % 64 == 0 ? 64 : 32;
-    if constexpr (WAVES > 0) {
-        if (p.waves < WAVES)
-            return accumulate_waves<S, WAVES - 1>(sum, s, p, me, args, n0);
-        accumulate_columns<S, WAVES, step, step>(sum, s, p, me, args, n0);
-    } else {
-        accumulate<S, 0, S::TILE_N, S::TILE_N>(sum, s, p, me, args);
     }
 }
 
@@ -437,6 +241,10 @@ fq_status launch_tiles(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice,
     // TMA stores whole 16 bytes, also at the end of a row.
     args.store_by_tma =
         !S::F32 && (uintptr_t)g->d % 16 == 0 && g->d_stride % 8 == 0 && g->n % 8 == 0;
+    const uint64_t n_units_m = max_row_tiles(g, S::UNIT_M);
+    // What is read once makes room for others, but not so early that wide tiles lose what they
+    // asked for.
+    args.b_policy = n_units_m == 1 && S::TILE_N <= 64 ? ptx::L2_EVICT_FIRST : ptx::L2_NORMAL;
     fq_status status = make_input_maps(&args, g, S::LOAD_M, S::LOAD_N, A_SCALES_LOADED, err);
     if (status == FQ_OK && args.store_by_tma) {
         const fq_cuda_matrix d = {
@@ -450,7 +258,7 @@ fq_status launch_tiles(const fq_cuda_gemm *g, const fq_cuda_gemm_choice *choice,
         status = count_clusters(&n_clusters, multiply_tiles<S>, how, err);
     if (status != FQ_OK)
         return status;
-    const uint64_t n_units = max_row_tiles(g, S::UNIT_M) * ceil_div(g->n, S::UNIT_N);
+    const uint64_t n_units = n_units_m * ceil_div(g->n, S::UNIT_N);
     if (n_units < n_clusters)
         n_clusters = (uint32_t)n_units;
     return launch(multiply_tiles<S>, args, how, dim3(n_clusters * S::CLUSTER), stream, err);

@@ -91,6 +91,7 @@ struct arguments {
     uint32_t n_k_blocks, n_n_blocks; // 128s of K and N
     uint32_t raster;
     bool store_by_tma;
+    uint64_t b_policy; // how long L2 keeps B
     fq_cuda_gemm gemm;
     b_scale_layout b_scales;
     fq_cuda_tensor_map a, b, a_scales, d;
