@@ -28,6 +28,7 @@ rm -rf "$pack"
 mkdir -p "$pack/tests/kernels" "$pack/tests/gpu" "$pack/tests/cli"
 cp $build/fp8q "$pack"
 cp $build/tests/cli/mkmodel "$pack/tests/cli"
+cp $build/tests/gpu/libtest_gemm_library.so "$pack/tests/gpu"
 for folder in kernels gpu; do
     find $build/tests/$folder -maxdepth 1 -name 'test_*' -type f -perm -u+x \
         -exec cp -t "$pack/tests/$folder" {} +
