@@ -95,6 +95,18 @@ static fq_status open_inputs(verification *v, const char *path, fq_reply *reply,
     return status;
 }
 
+// A limit that nothing is held to must not look like one that all have kept.
+static void warn_of_idle_limits(const verify_options *options, fq_messages *warnings) {
+    if (options->max_weight_error >= 0 && !options->reference)
+        fq_messages_add(warnings, "--max-weight-error limits nothing without --reference, from "
+                                  "which the errors of weights come");
+    if (options->max_gemm_error >= 0 && options->no_gemm)
+        fq_messages_add(warnings, "--max-gemm-error limits nothing with --no-gemm");
+    else if (options->max_gemm_error >= 0 && !options->reference)
+        fq_messages_add(warnings, "--max-gemm-error limits nothing without --reference, with whose "
+                                  "products those of weights are compared");
+}
+
 static fq_status open_page(verification *v, fq_error *err) {
     const fq_input *const inputs[] = {&v->input, &v->reference, &v->activations.file};
     if (!v->options->html)
@@ -214,6 +226,7 @@ static fq_status run(const fq_call *call, fq_reply *reply, fq_error *err) {
     v.reference.model = fq_model_unknown();
     reply->color = (fq_color)v.options->common.color;
     fq_status status = open_inputs(&v, call->operand, reply, err);
+    warn_of_idle_limits(v.options, &reply->warnings);
     if (!status)
         status = open_page(&v, err);
     if (!status)

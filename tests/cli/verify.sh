@@ -18,3 +18,6 @@ fp8q verify model
 fp8q verify good --quiet
 fp8q verify good --tp 16 --quiet
 fp8q verify bad --reference model --quiet
+# Limits that nothing is held to.
+fp8q verify good --max-weight-error 0.01 --max-gemm-error 0.01 --quiet
+fp8q verify good --reference model --no-gemm --max-gemm-error 0.01 --quiet
