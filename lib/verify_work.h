@@ -35,6 +35,9 @@ typedef struct fq_verify_draft {
 // steps are laid out already.
 fq_status fq_verify_match(fq_verify_draft *draft, fq_error *err);
 
+// Lists experts that are missing between others, of a whole model folder without a reference.
+fq_status fq_verify_check_gaps(fq_verify *verify, fq_error *err);
+
 // Holds config.json, or the quantization_config in the metadata of a lone file, against the
 // tensors: the keys that engines need, the list of modules, groups that engines fuse.
 fq_status fq_verify_check_config(fq_verify_draft *draft, fq_error *err);

@@ -34,6 +34,35 @@ class Structure(Case):
         rewrite(folder, lambda content: [content.pop(UP + end, None) for end in ("", SCALE)])
         self.only_problem(folder, UP, "is in the reference, but not here")
 
+    def experts_without(self, *missing):
+        """The conversion of twelve experts, of which these are gone, from the index too."""
+        weights = {
+            f"{LAYER}mlp.experts.{expert}.up_proj.weight": quantizer.gaussian((128, 128), expert)
+            for expert in range(12)
+        }
+        source = self.dir / f"moe-without-{missing}"
+        model.write_folder(source, {"model.safetensors": weights}, config=CONFIG)
+        folder = self.dir / f"{source.name}-fp8"
+        self.fp8q("convert", source, "-o", folder, "--quiet")
+
+        def drop(content):
+            for expert in missing:
+                for end in (".weight", ".weight" + SCALE):
+                    content.pop(f"{LAYER}mlp.experts.{expert}.up_proj{end}")
+
+        rewrite(folder, drop)
+        return folder
+
+    def test_experts_missing_between_others(self):
+        experts = LAYER + "mlp.experts."
+        for missing, named in (((1,), "1"), ((2, 10), "{2,10}"), ((5, 6, 7), "{5..7}")):
+            folder = self.experts_without(*missing)
+            line = f"{experts}{named}.up_proj.weight: is missing"
+            self.only_problem(folder, line, reference=False)
+        # The first or the last may be all that a machine has, or all that there are.
+        for missing in ((0, 1, 2), (11,), ()):
+            self.verify(self.experts_without(*missing), reference=False)
+
     def test_a_dropped_scale(self):
         folder = self.copy()
         rewrite(folder, lambda content: content.pop(UP + SCALE, None))
