@@ -131,11 +131,27 @@ static void print_meaning(const fq_printer *printer, const fq_verify *verify) {
                            "5.9%%.");
 }
 
+// Captured activations may be fewer than --tokens asks for, and of another number for each width.
+static void print_tokens(const fq_printer *printer, const fq_verify *verify) {
+    uint64_t least = UINT64_MAX, most = 0;
+    for (size_t i = 0; i < verify->n_tensors; i++) {
+        if (!verify->tensors[i].has_gemm)
+            continue;
+        const uint64_t tokens = verify->tensors[i].gemm.tokens;
+        least = tokens < least ? tokens : least;
+        most = tokens > most ? tokens : most;
+    }
+    if (least < most)
+        fq_print(printer, FQ_PLAIN, "%" PRIu64 " to ", least);
+    fq_print(printer, FQ_PLAIN, "%" PRIu64 " token%s", most, fq_plural(most));
+}
+
 static void print_meaning_of_products(const fq_printer *printer, const fq_verify_report *report) {
     const fq_activations_options *activations = report->activations;
     fq_print_newline(printer);
-    fq_print(printer, FQ_PLAIN, "GEMM is the error of the product with %" PRIu64 " tokens of ",
-             activations->tokens);
+    fq_print(printer, FQ_PLAIN, "GEMM is the error of the product with ");
+    print_tokens(printer, report->verify);
+    fq_print(printer, FQ_PLAIN, " of ");
     switch (activations->kind) {
     case FQ_ACTIVATIONS_NORMAL:
         fq_print_line(printer, "normal activations, quantized too: about 3.7%%.");

@@ -224,6 +224,11 @@ class Activations(GemmCase):
         self.assertEqual(gemms[Q]["tokens"], 60)
         self.assertIsNone(gemms[DOWN])
         self.assertIn(DOWN + ": not multiplied: no activations of that width", report["notes"])
+        line = ("verify", folder, "--reference", self.reference, "--activations", path)
+        shown = self.fp8q(*line).out
+        self.assertIn(b"the product with 40 to 60 tokens of captured activations", shown)
+        shown = self.fp8q(*line, "--tensor", UP).out
+        self.assertIn(b"the product with 40 tokens of captured activations", shown)
 
     def test_files_that_are_no_use(self):
         folder = self.copy()
