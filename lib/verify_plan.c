@@ -228,7 +228,6 @@ static fq_status check_globs(const fq_verify *verify, fq_error *err) {
 fq_status fq_verify_plan(fq_verify *out, const fq_checkpoint *checkpoint, const fq_model *model,
                          const fq_checkpoint *reference, const fq_model *reference_model,
                          const fq_verify_options *options, fq_error *err) {
-    const bool has_findings = out->problems.n > 0; // of the index, which tells what is missing
     out->checkpoint = checkpoint;
     out->reference = reference;
     out->options = *options;
@@ -247,7 +246,7 @@ fq_status fq_verify_plan(fq_verify *out, const fq_checkpoint *checkpoint, const 
         status = lay_out_steps(&draft, err);
     if (!status && reference)
         status = fq_verify_match(&draft, err);
-    else if (!status && checkpoint->is_folder && !has_findings)
+    else if (!status && checkpoint->is_folder)
         status = fq_verify_check_gaps(out, err);
     if (!status)
         status = fq_verify_check_config(&draft, err);

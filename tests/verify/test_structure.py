@@ -59,6 +59,15 @@ class Structure(Case):
             folder = self.experts_without(*missing)
             line = f"{experts}{named}.up_proj.weight: is missing"
             self.only_problem(folder, line, reference=False)
+        # Faults of the index hide none.
+        folder = self.experts_without(3)
+        index = folder / "model.safetensors.index.json"
+        content = json.loads(index.read_text(encoding="utf-8"))
+        del content["metadata"]["total_size"]
+        index.write_text(json.dumps(content), encoding="utf-8")
+        problems = " ".join(self.verify(folder, code=1, reference=False)["problems"])
+        self.assertIn("total_size", problems)
+        self.assertIn(f"{experts}3.up_proj.weight: is missing", problems)
         # The first or the last may be all that a machine has, or all that there are.
         for missing in ((0, 1, 2), (11,), ()):
             self.verify(self.experts_without(*missing), reference=False)

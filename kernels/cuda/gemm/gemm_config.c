@@ -75,6 +75,7 @@ static uint64_t load_cycles(uint64_t at_work, uint64_t rows, uint64_t cols, uint
 
 static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_shape *s) {
     const bool shares = c->share != FQ_CUDA_GEMM_SHARE_NONE;
+    const uint64_t share_start = shares ? SHARE_START : 0, share_end = shares ? SHARE_END : 0;
     const uint64_t cluster_m = c->share & FQ_CUDA_GEMM_SHARE_B ? 2 : 1;
     const uint64_t cluster_n = c->share & FQ_CUDA_GEMM_SHARE_A ? 2 : 1;
     const uint64_t unit_m = c->tile_m * cluster_m, unit_n = c->tile_n * cluster_n;
@@ -91,8 +92,8 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const uint64_t load =
         load_cycles(n_columns * cluster_n, least(rows, c->tile_m), c->tile_n, s->n_sms);
     const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) +
-                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 + (shares ? SHARE_END : 0);
-    return START + (shares ? SHARE_START : 0) + quarters * tile / 4;
+                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 + share_end;
+    return START + share_start + quarters * tile / 4;
 }
 
 static uint64_t estimate_rows(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_shape *s,
