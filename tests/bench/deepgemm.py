@@ -37,7 +37,7 @@ class Library:
 
     def __init__(self, torch, path):
         self.torch = torch
-        self.multiply_ = ctypes.CDLL(path).fp8q_multiply
+        self.multiply_ = ctypes.CDLL(path).fq_test_multiply
         u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
         self.multiply_.argtypes = [u64, u64, u64, pointer, pointer, pointer, pointer, u64, pointer]
         self.multiply_.argtypes += [ctypes.c_int, u32, u64, pointer, pointer, pointer, u64]
@@ -76,6 +76,11 @@ class Product:
         self.group_rows = counts.cumsum(0, dtype=torch.int32) if kind == "contiguous" else counts
         self.group_of_row = torch.arange(self.groups, device="cuda", dtype=torch.int32)
         self.group_of_row = self.group_of_row.repeat_interleave(self.rows)
+        if kind == "masked":  # theirs lie group by group
+            by_group = self.a_scales.view(blocks, self.groups, self.slot).permute(1, 0, 2)
+            # A view of one group would have strides for which DeepGEMM copies them in each launch.
+            by_group = by_group.clone(memory_format=torch.contiguous_format)
+            self.grouped_scales = by_group.permute(0, 2, 1)
 
     @staticmethod
     def codes(torch, *shape):
@@ -103,10 +108,7 @@ class Product:
             self.deepgemm_masked(deep_gemm)
 
     def deepgemm_masked(self, deep_gemm):
-        """Their groups are a dimension, and their scales lie group by group."""
-        if not hasattr(self, "grouped_scales"):
-            blocks = self.a_scales.view(-1, self.groups, self.slot)
-            self.grouped_scales = blocks.permute(1, 0, 2).contiguous().permute(0, 2, 1)
+        """Their groups are a dimension."""
         a = self.a.view(self.groups, self.slot, self.k), self.grouped_scales
         d = self.theirs.view(self.groups, self.slot, self.n)
         b = self.b, self.b_scales
@@ -122,18 +124,21 @@ def flushed_us(torch, launch, kernel, flush):
             flush.zero_()
             launch()
         torch.cuda.synchronize()
-    return statistics.median(e.device_time for e in profile.events() if kernel in e.name)
+    times = [event.device_time for event in profile.events() if kernel in event.name]
+    if not times:
+        sys.exit(f"the profiler saw no kernel with {kernel} in its name")
+    return statistics.median(times)
 
 
 def graphed_us(torch, launches, estimate_us):
     """Microseconds from one launch to the next, each on the next one of the sets of operands."""
-    n_nodes = max(len(launches), min(100, int(2000 / estimate_us)))
+    n_nodes = max(len(launches), min(100, int(2000 / estimate_us)))  # 2 ms of them, or so
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for node in range(n_nodes):
             launches[node % len(launches)]()
     graph.replay()
-    replays, times = max(1, int(3000 / (estimate_us * n_nodes))), []
+    replays, times = max(1, int(3000 / (estimate_us * n_nodes))), []  # 3 ms
     for _ in range(5):
         torch.cuda.synchronize()
         time.sleep(0.002)
@@ -155,7 +160,7 @@ def measure(torch, deep_gemm, library, flush, kind, shape):
     launch_of = {"deepgemm": lambda p: p.deepgemm(deep_gemm), "fp8q": library.multiply}
     row = {"kind": kind, "shape": shape, "operations": products[0].operations()}
     estimate_us = max(8, row["operations"] / 1.2e9)
-    # Who comes later finds a warmer GPU: each comes first and last, or twice between.
+    # Who comes later finds a warmer GPU: so one comes first and last, and the other twice between.
     for name in ("deepgemm", "fp8q", "fp8q", "deepgemm"):
         launches = [lambda p=p, launch=launch_of[name]: launch(p) for p in products]
         for each in launches:
@@ -177,9 +182,9 @@ def print_row(row):
     """Both times, TFLOPS and ratios."""
     text = f"{row['kind']:10} {'x'.join(map(str, row['shape'])):20}"
     for how in ("flushed_us", "graphed_us"):
-        mine = row["fp8q"][how]
-        text += f" | {row['deepgemm'][how]:7.1f} {mine:7.1f} us"
-        text += f" {row['operations'] / mine / 1e6:5.0f} TFLOPS {ratio(row, how):.3f}"
+        ours = row["fp8q"][how]
+        text += f" | {row['deepgemm'][how]:7.1f} {ours:7.1f} us"
+        text += f" {row['operations'] / ours / 1e6:5.0f} TFLOPS {ratio(row, how):.3f}"
     print(text + f" | differ {row['differing']}", flush=True)
 
 
@@ -207,8 +212,10 @@ def main():
         import deep_gemm
         import torch
         import torch.profiler
-    except ImportError as error:
+    except (ImportError, AssertionError) as error:  # deep_gemm asserts that there is an nvcc
         sys.exit(f"skipped: {error}")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        sys.exit("skipped: needs a Hopper GPU")
     torch.manual_seed(0)
     library, rows = Library(torch, options.library), []
     flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")

@@ -4,19 +4,20 @@
 
 #include <stdio.h>
 
-// Enqueues the product of operands whose rows lie side by side (fq_cuda_gemm has the meaning of
-// each). Not 0, and `why`, cut to why_size bytes, if it fails.
-int fp8q_multiply(uint64_t m, uint64_t n, uint64_t k, const uint8_t *a, const uint8_t *b,
-                  void *d_bf16, const float *a_scales, uint64_t a_scales_stride,
-                  const float *b_scales, int grouping, uint32_t n_groups, uint64_t slot_rows,
-                  const uint32_t *group_rows, struct CUstream_st *stream, char *why,
-                  size_t why_size);
+// Enqueues the product of operands in device memory whose rows lie side by side, with B's scales as
+// an FP32 grid and D in BF16 (fq_cuda_gemm has the meaning of each). Not 0 if it fails, and the
+// reason in `why`, cut to why_size bytes, NUL included.
+int fq_test_multiply(uint64_t m, uint64_t n, uint64_t k, const uint8_t *a, const uint8_t *b,
+                     void *d_bf16, const float *a_scales, uint64_t a_scales_stride,
+                     const float *b_scales, int grouping, uint32_t n_groups, uint64_t slot_rows,
+                     const uint32_t *group_rows, struct CUstream_st *stream, char *why,
+                     size_t why_size);
 
-int fp8q_multiply(uint64_t m, uint64_t n, uint64_t k, const uint8_t *a, const uint8_t *b,
-                  void *d_bf16, const float *a_scales, uint64_t a_scales_stride,
-                  const float *b_scales, int grouping, uint32_t n_groups, uint64_t slot_rows,
-                  const uint32_t *group_rows, struct CUstream_st *stream, char *why,
-                  size_t why_size) {
+int fq_test_multiply(uint64_t m, uint64_t n, uint64_t k, const uint8_t *a, const uint8_t *b,
+                     void *d_bf16, const float *a_scales, uint64_t a_scales_stride,
+                     const float *b_scales, int grouping, uint32_t n_groups, uint64_t slot_rows,
+                     const uint32_t *group_rows, struct CUstream_st *stream, char *why,
+                     size_t why_size) {
     const fq_cuda_gemm gemm = {.m = m,
                                .n = n,
                                .k = k,

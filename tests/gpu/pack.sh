@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what tests/gpu/run.sh needs, and packs it into a small folder that can be carried to a
-# machine with a GPU: the program, the tests of the kernels, and mkmodel. Needs nvcc; the machine it
-# is carried to needs the driver and glibc alone.
+# machine with a GPU: the program, the tests of the kernels, mkmodel, and the GEMM as a library for
+# tests/bench/deepgemm.py. Needs nvcc; the machine it is carried to needs the driver and glibc alone.
 #
 #     tests/gpu/pack.sh CJSON-SOURCE [PACK]      PACK: build/gpu, made anew
 #

@@ -65,6 +65,16 @@ uint64_t random_size(random_source *random, uint64_t limit) {
     return value < limit ? value : limit;
 }
 
+// Every second case has so many blocks of K that a tile goes through all stages of a kernel once or
+// twice, whatever the limit: those laps are other code than what comes before and after them.
+uint64_t random_k(random_source *random, uint64_t limit, uint64_t i_case) {
+    enum { MAX_BLOCKS = 30 };
+    if (i_case % 2 == 0)
+        return random_size(random, limit);
+    const uint64_t n_blocks = 1 + random->below(MAX_BLOCKS);
+    return n_blocks * FQ_CUDA_GEMM_BLOCK - (random->below(2) ? random->below(128) : 0);
+}
+
 uint64_t round_up(uint64_t n, uint64_t step) { return (n + step - 1) / step * step; }
 
 void draw_groups(test_case *c, random_source *random) {
@@ -130,11 +140,12 @@ void draw_contents(test_case *c, buffers *buf, random_source *random, bool any_a
         buf->d.take(g.m * g.d_stride * element, random->below(2) ? element * random->below(8) : 0);
 }
 
-test_case draw(buffers *buf, random_source *random, const subject &s, uint64_t limit) {
+test_case draw(buffers *buf, random_source *random, const subject &s, uint64_t limit,
+               uint64_t i_case) {
     test_case c = {};
     c.gemm.m = random_size(random, limit);
     c.gemm.n = random_size(random, limit);
-    c.gemm.k = random_size(random, limit);
+    c.gemm.k = random_k(random, limit, i_case);
     draw_groups(&c, random);
     draw_strides(&c.gemm, random, s.any_alignment);
     c.gemm.d_is_f32 = s.f32 && random->below(3) == 0;
@@ -305,7 +316,7 @@ void try_many(request *r, const subject &s, uint64_t seed, uint64_t usual_count)
         subject one = s;
         // What is chosen for any operands falls back to mma for some of them.
         one.any_alignment |= s.rung == FQ_CUDA_GEMM_AUTO && !s.is_instance && i % 4 == 3;
-        const test_case c = draw(&buf, &random, one, r->limit);
+        const test_case c = draw(&buf, &random, one, r->limit, i);
         n_failed += !try_case(&buf, c, one, i % ONE_BY_GRAPH == 0, &worst);
     }
     printf("%-10s %5lu cases, %d failed; c %.3g, error bf16 %.3g f32 %.3g, calc_diff %.3g\n",

@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 // Cycles of a multiprocessor: near what an H200 was seen to take, but fitted so that the choice
-// among the times that were measured is the best (docs/kernels.md). The memory alone gives less.
+// among the times that were measured is the best (docs/kernels.md). Bytes in a cycle are more than
+// memory and L2 give: neighbours that load the same at one time are counted each.
 enum {
     K_BLOCK = 128,
     START = 3700,        // from launch until the first stage has arrived, and the way out

@@ -65,7 +65,7 @@ template <class S> struct progress {
     int waves;            // that have rows to store
     uint32_t a_scale;     // of this thread's first row, in a stage's
     ring<S::N_STAGES> at; // the next stage
-    uint32_t loader;      // whom this lane tells that it is free: find_loader
+    uint32_t loader;      // whom this lane tells that a stage is free: find_loader
 };
 
 // The scales of one 128 of K that a thread needs for a wave.
@@ -93,7 +93,7 @@ __device__ __forceinline__ void multiply_wave(float (&part)[N / 2], const storag
 
 // Sums up N columns of WAVES waves of a tile. The first FIRST columns lie in one 128 of N. Where
 // the tile goes through all stages from the first on, that lap is unrolled: addresses are constants
-// then, which saves one in ten instructions.
+// then. Scales are read behind the products here, where reading them first was slower.
 template <class S, int WAVES, int N, int FIRST>
 __device__ __forceinline__ void accumulate(sums<S> &sum, storage<S> &s, progress<S> &p,
                                            const consumer &me, const arguments &args) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void accumulate(sums<S> &sum, storage<S> &s, progress
             multiply_wave<S, N>(part, s, me, stage, wave);
             scale.read(s, stage, wave, p.a_scale);
             ptx::wgmma_wait<0>();
-            if (wave == WAVES - 1) { // before the promotion, which takes as long as either
+            if (wave == WAVES - 1) { // before the promotion, beside which both find time
                 release<S>(p.loader, stage);
                 is_ready = !is_last &&
                            ptx::mbarrier_try_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
@@ -165,7 +165,8 @@ template <class S, int N> struct in_flight {
 };
 
 // The same as accumulate for one wave: the products of a block begin before those of the one
-// before are promoted. An unrolled lap is an even number of blocks.
+// before are promoted. A lap is an even number of blocks. So where the stages are even in number,
+// and K has an odd number of blocks, every second tile goes without laps.
 template <class S, int N, int FIRST>
 __device__ __forceinline__ void accumulate_in_turns(float (&sum)[S::N_SUMS], storage<S> &s,
                                                     progress<S> &p, const consumer &me,

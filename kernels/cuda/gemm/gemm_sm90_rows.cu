@@ -134,7 +134,8 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
     const int32_t column = (int32_t)(k_block * BLOCK);
     const uint32_t full = ptx::shared_address(&s.full[stage]);
     ptx::mbarrier_arrive_expect(full, S::STAGE_BYTES);
-    // The tiles that read the same rows of B do so together, and nobody after them.
+    // Tiles of a dense product that read the same rows of B do so together, and groups that come
+    // here have seldom more than one tile of rows: B is not asked for again.
     ptx::tma_load(ptx::shared_address(s.stages.b[stage]), &args.b, full, column, b_row,
                   ptx::L2_EVICT_FIRST);
     ptx::tma_load(ptx::shared_address(s.stages.a[stage]), &args.a, full, column, a_row,
