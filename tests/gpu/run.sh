@@ -86,10 +86,12 @@ run_sanitizer() {
         sanitize shapes $tool "$build/tests/kernels/test_shapes" 10
         sanitize compare $tool "$build/tests/kernels/test_compare" 10
     done
-    # A few small cases of every rung and every instance.
-    for tool in memcheck racecheck synccheck; do
-        sanitize gemm $tool "$build/tests/gpu/test_gpu_gemm" all 1 2 200
+    # A few small cases of every rung and every instance. Racecheck takes what a lane has read for
+    # unguarded where another lane of the warp arrives for it.
+    for tool in memcheck synccheck; do
+        sanitize gemm $tool "$build/tests/gpu/test_gpu_gemm" all 1 4 200
     done
+    sanitize gemm racecheck "$build/tests/gpu/test_gpu_gemm_lanes" all 1 4 200
     sanitize verify_gemm memcheck "$build/tests/kernels/test_gemm" 2
     sanitize gemm_groups memcheck "$build/tests/kernels/test_gemm_groups"
     sanitize lanes memcheck --leak-check full "$build/tests/kernels/test_lanes" 1

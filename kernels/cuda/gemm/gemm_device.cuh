@@ -91,6 +91,20 @@ class b_scale_stream {
     __device__ __forceinline__ float of_lane() const { return now; }
 };
 
+// A warp gives back what all its lanes have read: they meet, and one arrives for all. Tools that
+// look for races follow the thread that arrives, not those it has met. For them, every lane arrives
+// for itself (tests/gpu/CMakeLists.txt).
+#ifdef FQ_EVERY_LANE_ARRIVES
+constexpr uint32_t ARRIVALS_OF_WARP = 32;
+#else
+constexpr uint32_t ARRIVALS_OF_WARP = 1;
+#endif
+static __device__ __forceinline__ void arrive_as_warp(uint32_t barrier) {
+    __syncwarp();
+    if (ptx::lane_id() < ARRIVALS_OF_WARP)
+        ptx::mbarrier_arrive(barrier);
+}
+
 // A place in the ring of stages; those who load and those who multiply walk it in step.
 template <int N_STAGES> struct ring {
     uint32_t stage = 0, phase = 0;

@@ -26,13 +26,18 @@ template <class S> __device__ __forceinline__ uint32_t find_loader(const storage
 
 // Once the warp has read the stage's scales, and the tensor cores the rest.
 template <class S> __device__ __forceinline__ void release(uint32_t loader, uint32_t stage) {
+    constexpr bool every_lane = ARRIVALS_OF_WARP > 1; // at the barriers of all loaders
     __syncwarp();
-    if (loader == 0)
-        return;
-    if (S::CLUSTER == 1)
-        ptx::mbarrier_arrive(loader + stage * sizeof(uint64_t));
-    else
-        ptx::mbarrier_arrive_cluster(loader + stage * sizeof(uint64_t));
+#pragma unroll
+    for (uint32_t i = 0; i < (every_lane ? S::N_LOADERS : 1); i++) {
+        const uint32_t empty = every_lane ? __shfl_sync(0xFFFFFFFF, loader, i) : loader;
+        if (empty == 0)
+            return;
+        if (S::CLUSTER == 1)
+            ptx::mbarrier_arrive(empty + stage * sizeof(uint64_t));
+        else
+            ptx::mbarrier_arrive_cluster(empty + stage * sizeof(uint64_t));
+    }
 }
 
 // part = the products of 64 rows and N columns, one 128 of K.

@@ -234,9 +234,7 @@ template <class S> class accumulator {
     template <int PENDING>
     __device__ __forceinline__ void end(float (&sum)[S::N_SUMS], in_flight<S> &block) {
         ptx::wgmma_wait<PENDING>();
-        __syncwarp();
-        if (ptx::lane_id() == 0)
-            ptx::mbarrier_arrive(ptx::shared_address(&s.empty[block.stage]));
+        arrive_as_warp(ptx::shared_address(&s.empty[block.stage]));
         block.promote(sum);
     }
 
@@ -407,7 +405,8 @@ template <class S> __device__ __forceinline__ void prepare(const arguments &args
     ptx::prefetch_map(&args.a_scales);
     for (int i = 0; i < S::N_STAGES; i++) {
         ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 2); // by TMA's warp and B's scale
-        ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), S::N_READERS * GROUP / 32);
+        ptx::mbarrier_init(ptx::shared_address(&s.empty[i]),
+                           S::N_READERS * GROUP / 32 * ARRIVALS_OF_WARP);
     }
     ptx::mbarrier_init(ptx::shared_address(&s.all_received), 1);
     ptx::fence_mbarrier_init();

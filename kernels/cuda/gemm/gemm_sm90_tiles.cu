@@ -41,7 +41,8 @@ __device__ __forceinline__ void tell(storage<S> &s, ring<N_JOBS> &at, const job 
 template <class S>
 __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s, const job &j,
                                            const member<S> &me, uint32_t stage, uint32_t k_block) {
-    const uint32_t first_m = me.n * S::LOAD_M % WAVES_M, first_n = me.m * S::LOAD_N % S::TILE_N;
+    const uint32_t first_m = S::WAVE_EACH ? 0 : me.n * S::LOAD_M % WAVES_M;
+    const uint32_t first_n = me.m * S::LOAD_N % S::TILE_N;
     const int32_t a_row = (int32_t)(j.a_begin + first_m);
     const int32_t a_scales_row = (int32_t)(j.a_begin / 4 * 4); // TMA begins at 16 bytes
     const int32_t b_row = (int32_t)(j.group * (uint32_t)args.gemm.n + j.n0 + first_n);
@@ -55,10 +56,12 @@ __device__ __forceinline__ void load_stage(const arguments &args, storage<S> &s,
         if (wave >= j.n_waves)
             break;
         const int32_t m = (int32_t)(wave * WAVES_M);
-        load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m(),
-                         ptx::L2_NORMAL);
-        load<false>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
-                    a_scales_row + m, (int32_t)k_block, 0, ptx::L2_NORMAL);
+        if (!S::WAVE_EACH || wave == me.n)
+            load<S::SHARE_A>(a + m * BLOCK, args.a, full, column, a_row + m, me.same_m(),
+                             ptx::L2_NORMAL);
+        if (!S::SHARE_A || (wave + k_block) % 2 == me.n) // in turns
+            load<S::SHARE_A>(a_scales + wave * A_SCALES * sizeof(float), args.a_scales, full,
+                             a_scales_row + m, (int32_t)k_block, me.same_m(), ptx::L2_NORMAL);
     }
     load<S::SHARE_B>(ptx::shared_address(s.b[stage] + first_n * BLOCK), args.b, full, column, b_row,
                      me.same_n(), args.b_policy);
@@ -168,9 +171,7 @@ template <class S> __device__ __forceinline__ void consume(const arguments &args
             more = begin(p, s, at_job, me);
             store_staged<S>(args, s, s.jobs[slot]);
         }
-        __syncwarp();
-        if (me.lane == 0)
-            ptx::mbarrier_arrive(ptx::shared_address(&s.done[slot]));
+        arrive_as_warp(ptx::shared_address(&s.done[slot]));
     }
     if (!S::F32 && threadIdx.x % GROUP == 0)
         ptx::tma_store_wait_read(); // shared memory must outlive the stores
@@ -185,11 +186,12 @@ template <class S> __device__ __forceinline__ void prepare(const arguments &args
     for (int i = 0; i < S::N_STAGES; i++) {
         ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 2); // by TMA's warp and B's scales
         ptx::mbarrier_init(ptx::shared_address(&s.empty[i]),
-                           S::N_LOADERS * N_CONSUMERS * GROUP / 32);
+                           S::N_LOADERS * N_CONSUMERS * GROUP / 32 * ARRIVALS_OF_WARP);
     }
     for (int i = 0; i < N_JOBS; i++) {
         ptx::mbarrier_init(ptx::shared_address(&s.told[i]), 1);
-        ptx::mbarrier_init(ptx::shared_address(&s.done[i]), N_CONSUMERS * GROUP / 32);
+        ptx::mbarrier_init(ptx::shared_address(&s.done[i]),
+                           N_CONSUMERS * GROUP / 32 * ARRIVALS_OF_WARP);
     }
     ptx::fence_mbarrier_init();
 }

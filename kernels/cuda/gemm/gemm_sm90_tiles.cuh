@@ -38,8 +38,11 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr uint32_t CLUSTER_M = SHARE_B ? 2 : 1, CLUSTER_N = SHARE_A ? 2 : 1;
     static constexpr uint32_t CLUSTER = CLUSTER_M * CLUSTER_N;
     static constexpr uint32_t UNIT_M = CLUSTER_M * TILE_M, UNIT_N = CLUSTER_N * TILE_N;
-    // What a block loads of a wave's rows, and of the tile's columns: half if two share them.
-    static constexpr uint32_t LOAD_M = WAVES_M / CLUSTER_N, LOAD_N = TILE_N / CLUSTER_M;
+    // What a block loads of the tile's columns, and of a wave's rows: half if two share them. Of
+    // two waves it loads one whole.
+    static constexpr bool WAVE_EACH = SHARE_A && WAVES == 2;
+    static constexpr uint32_t LOAD_M = WAVE_EACH ? WAVES_M : WAVES_M / CLUSTER_N;
+    static constexpr uint32_t LOAD_N = TILE_N / CLUSTER_M;
     // Blocks that load into one block's stages, itself included.
     static constexpr uint32_t N_LOADERS = 1 + SHARE_A + SHARE_B;
     static constexpr uint32_t WAVE_BYTES = WAVES_M * BLOCK + A_SCALES_LOADED * sizeof(float);
