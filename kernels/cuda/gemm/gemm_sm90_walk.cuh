@@ -71,16 +71,18 @@ template <class S> class walk {
 
     // `raster` units of M are walked together along N, so that what is at work at one time covers
     // a nearly square part of D, and reads little of A and B: column after column, or two at a
-    // time.
+    // time. The next band goes back along N: what was read of B last is still in L2.
     __device__ __forceinline__ place locate(uint32_t a_unit) {
         enter_group_of(a_unit);
         const uint32_t in_group = a_unit - first_unit, per_band = args.raster * n_units_n;
-        const uint32_t first_m = in_group / per_band * args.raster, in_band = in_group % per_band;
-        const uint32_t height = min(args.raster, n_units_m - first_m);
-        if (!S::PAIRS_SHARE_A || in_band >= n_units_n / 2 * 2 * height)
-            return {first_m + in_band % height, in_band / height, 0, 2};
-        const uint32_t pair = in_band / 2;
-        return {first_m + pair % height, pair / height * 2 + in_band % 2, 0, 2};
+        const uint32_t band = in_group / per_band, in_band = in_group % per_band;
+        const uint32_t first_m = band * args.raster, height = min(args.raster, n_units_m - first_m);
+        uint32_t m = in_band % height, n = in_band / height;
+        if (S::PAIRS_SHARE_A && in_band < n_units_n / 2 * 2 * height) {
+            const uint32_t pair = in_band / 2;
+            m = pair % height, n = pair / height * 2 + in_band % 2;
+        }
+        return {first_m + m, band % 2 == 0 ? n : n_units_n - 1 - n, 0, 2};
     }
 
     __device__ __forceinline__ bool next_half(place *out) {
