@@ -55,6 +55,8 @@ static fq_status open_gpu(fq_cuda_gpu *g, fq_error *err) {
     // must not be what another program left behind.
     if (!status)
         status = fq_gpu_check(g->ordinal, "cudaMemset", cudaMemset(g->memory, 0, nbytes), err);
+    if (!status)
+        status = fq_gpu_finish(g->ordinal, err);
     if (!status && g->device->has_checks)
         status = fq_cuda_groups_find_room(g, err);
     return status;

@@ -52,6 +52,10 @@ fq_status fq_gpu_use(uint32_t gpu, fq_error *err) {
     return fq_gpu_check(gpu, "cudaSetDevice", cudaSetDevice((int)gpu), err);
 }
 
+fq_status fq_gpu_finish(uint32_t gpu, fq_error *err) {
+    return fq_gpu_check(gpu, "cudaStreamSynchronize", cudaStreamSynchronize(cudaStreamLegacy), err);
+}
+
 fq_status fq_gpu_name(char out[FQ_GPU_NAME], uint32_t gpu, fq_error *err) {
     struct cudaDeviceProp properties;
     const fq_status status = fq_gpu_check(gpu, "cudaGetDeviceProperties",

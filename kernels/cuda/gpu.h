@@ -20,4 +20,9 @@ fq_status fq_gpu_name(char out[FQ_GPU_NAME], uint32_t gpu, fq_error *err);
 // FQ_OK if code, a cudaError_t, is success; else FQ_DEVICE that names the GPU and the call.
 fq_status fq_gpu_check(uint32_t gpu, const char *call, unsigned code, fq_error *err);
 
+// Waits until what was filled or copied without a stream is there: cudaMemset returns before, and
+// cudaMemcpy may, and the streams of lanes do not wait for it. That shows where the GPU has others
+// to serve, too. FQ_DEVICE as fq_gpu_check.
+fq_status fq_gpu_finish(uint32_t gpu, fq_error *err);
+
 #endif

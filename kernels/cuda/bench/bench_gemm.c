@@ -177,6 +177,8 @@ static fq_status make_group_rows(bench *b, fq_error *err) {
     if (!status)
         status = check(b, "cudaMemcpy",
                        cudaMemcpy(on_gpu, rows, n * sizeof *rows, cudaMemcpyDefault), err);
+    if (!status)
+        status = fq_gpu_finish(b->timer.gpu, err);
     b->group_rows = on_gpu;
     free(rows);
     return status;
@@ -294,6 +296,8 @@ static fq_status multiply_exactly(bench *b, double *exact, double *unquantized, 
         status = check(b, "cudaMemset", cudaMemset(exact, 0, n * sizeof *exact), err);
     if (!status)
         status = check(b, "cudaMemset", cudaMemset(unquantized, 0, n * sizeof *exact), err);
+    if (!status)
+        status = fq_gpu_finish(b->timer.gpu, err);
     if (!status)
         status = check(b, "product in FP64", fq_cuda_exact_add(&job, b->timer.stream), err);
     job.x = b->a_values;

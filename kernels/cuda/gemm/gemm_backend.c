@@ -44,7 +44,8 @@ static fq_status load_onto(fq_gemm_operand *out, uint32_t i, uint32_t gpu, size_
     if (!code)
         code =
             cudaMemcpy(to + out->scales_at, scales, n_scales * sizeof *scales, cudaMemcpyDefault);
-    return fq_gpu_check(gpu, "cudaMemcpy", code, err);
+    status = fq_gpu_check(gpu, "cudaMemcpy", code, err);
+    return status ? status : fq_gpu_finish(gpu, err);
 }
 
 // The scales of one block of columns side by side.
