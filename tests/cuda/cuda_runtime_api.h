@@ -34,6 +34,8 @@ struct cudaDeviceProp {
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);

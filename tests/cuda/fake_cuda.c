@@ -49,6 +49,7 @@ static bool is_set;
 static uint64_t n_calls, n_kernels[FAKE_MAX_GPUS];
 static thing things[MAX_ALIVE];
 static size_t n_things;
+static bool is_zeroing[FAKE_MAX_GPUS]; // without a stream, and nobody has waited for it
 static char misuse[256];
 
 static _Thread_local int current_gpu;
@@ -87,6 +88,7 @@ void fake_reset(const fake_settings *new_settings) {
     is_set = true;
     n_calls = 0;
     memset(n_kernels, 0, sizeof n_kernels);
+    memset(is_zeroing, 0, sizeof is_zeroing);
     misuse[0] = '\0';
     pthread_mutex_unlock(&lock);
 }
@@ -231,8 +233,10 @@ cudaError_t cudaFree(void *memory) {
 
 cudaError_t cudaMemset(void *memory, int value, size_t nbytes) {
     const cudaError_t code = enter();
-    if (!code)
+    if (!code) {
         memset(memory, value, nbytes);
+        is_zeroing[current_gpu] = true;
+    }
     return leave(code);
 }
 
@@ -300,6 +304,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 static cudaError_t queue(cudaStream_t stream, const operation *what) {
+    if (is_zeroing[stream->gpu])
+        return complain("a stream does not wait for cudaMemset", cudaErrorInvalidValue);
     if (stream->n == MAX_QUEUED)
         return complain("a stream that nobody waits for", cudaErrorInvalidValue);
     stream->queue[stream->n++] = *what;
@@ -429,7 +435,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     const cudaError_t code = enter();
-    run_queue(stream);
+    if (stream == cudaStreamLegacy)
+        is_zeroing[current_gpu] = false;
+    else
+        run_queue(stream);
     return leave(code);
 }
 
