@@ -9,9 +9,8 @@
 // memory and L2 give: neighbours that load the same at one time are counted each.
 enum {
     K_BLOCK = 128,
-    START = 3700,        // from launch until the first stage has arrived, and the way out
-    TILE_END = 950,      // of a tile of 128×128: what storing it keeps the tensor cores from
-    SHARE_START = 4600,  // more, where blocks wait for each other: at the start
+    START = 3900,        // from launch until the first stage has arrived, and the way out
+    SHARE_START = 6600,  // more, where blocks wait for each other: at the start
     SHARE_END = 300,     // and for each tile
     ROWS_END = 1370,     // adding up a tile in one block, and storing it
     BLOCK_END = 650,     // more, for each block of a cluster that adds up
@@ -32,32 +31,36 @@ static uint64_t clusters_at_one_time(uint32_t n_blocks, uint64_t size) {
     return greater(1, n_blocks * n_of_132[size - 1] / 132);
 }
 
-// Cycles that the tensor cores spend on 64 rows and 32 of K are half the columns. Thousandths of
-// that rate which a tile reaches, by what its cluster shares: fitted too.
-static uint64_t tile_efficiency(const fq_cuda_gemm_choice *c) {
-    static const struct {
-        uint16_t rows, cols, thousandths[4];
-    } tiles[] = {
-        {256, 128, {790, 850, 830, 775}}, {128, 192, {840, 815, 864, 815}},
-        {128, 160, {735, 715, 725, 715}}, {128, 128, {797, 777, 787, 777}},
-        {128, 96, {725, 705, 715, 705}},  {128, 64, {628, 608, 618, 608}},
+// What is fitted for each tile, too. Cycles that the tensor cores spend on 64 rows and 32 of K are
+// half the columns: of that rate a tile reaches so many thousandths, by what its cluster shares.
+// And the cycles that the end of a tile takes from them.
+typedef struct tile_cost {
+    uint16_t rows, cols, end, thousandths[4];
+} tile_cost;
+
+static const tile_cost *find_cost(const fq_cuda_gemm_choice *c) {
+    static const tile_cost tiles[] = {
+        {256, 128, 600, {744, 825, 819, 757}},  {128, 192, 1950, {850, 792, 863, 816}},
+        {128, 160, 1062, {800, 720, 720, 685}}, {128, 128, 1000, {801, 775, 837, 748}},
+        {128, 96, 637, {710, 685, 713, 700}},   {128, 64, 375, {658, 638, 611, 555}},
     };
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         if (tiles[i].rows == c->tile_m && tiles[i].cols == c->tile_n)
-            return tiles[i].thousandths[c->share];
+            return &tiles[i];
     assert(!"a tile that is compiled has a line here");
-    return 1;
+    return tiles;
 }
 
 // Quarters of a tile that the busiest of n_clusters works on, dealt out as gemm_sm90_walk.cuh does.
-// A tile of a narrow column takes three quarters.
+// Half of a tile takes so many quarters; 0: there are no halves. A tile of a narrow column takes
+// three.
 static uint64_t count_quarters(uint64_t n_whole, uint64_t n_narrow, uint64_t n_clusters,
-                               bool can_cut) {
+                               uint64_t half) {
     const uint64_t last_round = n_whole % n_clusters;
     const uint64_t n_cut =
-        can_cut && n_whole > n_clusters && last_round <= n_clusters / 2 ? last_round : 0;
+        half != 0 && n_whole > n_clusters && last_round <= n_clusters / 2 ? last_round : 0;
     const uint64_t n_pieces = 2 * n_cut + n_narrow, n_even = (n_whole - n_cut) / n_clusters;
-    const uint64_t piece = n_narrow > 2 * n_cut ? 3 : 2;
+    const uint64_t piece = n_narrow > 2 * n_cut ? 3 : half;
     const uint64_t busy = (n_whole - n_cut) % n_clusters, n_idle = n_clusters - busy;
     if (busy == 0)
         return 4 * n_even + piece * ceil_div(n_pieces, n_clusters);
@@ -85,15 +88,18 @@ static uint64_t estimate_tiles(const fq_cuda_gemm_choice *c, const fq_cuda_gemm_
     const bool narrow = s->n_groups == 1 && c->tile_n == 128 && (s->n - 1) % unit_n < 64;
     const uint64_t n_units_n = ceil_div(s->n, unit_n) - narrow;
     const uint64_t n_clusters = clusters_at_one_time(s->n_sms, cluster_m * cluster_n);
+    // Half of 128 rows is one warpgroup's work alone.
+    const uint64_t half = c->tile_n < 128 ? 0 : c->tile_m == 128 ? 3 : 2;
     const uint64_t quarters =
-        count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0, n_clusters, c->tile_m == 256);
-    const uint64_t tensor = 4 * (c->tile_m / 64) * c->tile_n / 2 * 1000 / tile_efficiency(c);
+        count_quarters(n_units_m * n_units_n, narrow ? n_units_m : 0, n_clusters, half);
+    const tile_cost *cost = find_cost(c);
+    const uint64_t tensor =
+        4 * (c->tile_m / 64) * c->tile_n / 2 * 1000 / cost->thousandths[c->share];
     // Tiles one below the other read the same part of B.
     const uint64_t n_columns = ceil_div(least(n_units_m * n_units_n, n_clusters), n_units_m);
     const uint64_t load =
         load_cycles(n_columns * cluster_n, least(rows, c->tile_m), c->tile_n, s->n_sms);
-    const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) +
-                          TILE_END * (c->tile_m / 128) * c->tile_n / 128 + share_end;
+    const uint64_t tile = ceil_div(s->k, K_BLOCK) * greater(tensor, load) + cost->end + share_end;
     return START + share_start + quarters * tile / 4;
 }
 

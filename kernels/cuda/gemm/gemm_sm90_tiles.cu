@@ -158,18 +158,23 @@ template <class S> __device__ __forceinline__ void consume(const arguments &args
     ring<N_JOBS> at_job;
     progress<S> p = {};
     p.loader = find_loader(s);
+    in_flight<S> first;
     for (bool more = begin(p, s, at_job, me); more;) {
+        first.begin(s, p.at, p.a_scale, me); // before all else that a tile needs
+        if (!S::HAS_TWO_PARTS)
+            first.template wait<0>();
         sums<S> sum = {};
         const uint32_t slot = at_job.stage;
-        accumulate_waves<S, S::WAVES>(sum, s, p, me, args, s.jobs[slot].n0);
+        accumulate_waves<S, S::WAVES>(sum, first, s, p, me, args, s.jobs[slot].n0);
         at_job.advance();
+        // Read before the tile is written: shared memory answers a warp in order.
+        const job done = s.jobs[slot];
+        more = begin(p, s, at_job, me);
         if constexpr (S::F32) {
-            store_f32<S>(args.gemm, s.jobs[slot], sum);
-            more = begin(p, s, at_job, me);
+            store_f32<S>(args.gemm, done, sum);
         } else {
             stage<S>(s, sum);
-            more = begin(p, s, at_job, me);
-            store_staged<S>(args, s, s.jobs[slot]);
+            store_staged<S>(args, s, done);
         }
         arrive_as_warp(ptx::shared_address(&s.done[slot]));
     }

@@ -64,7 +64,7 @@ template <class S> class walk {
         }
         n_whole = is_dense ? n_units_m * n_units_n : count_units();
         const uint32_t last_round = n_whole % n_clusters();
-        if (S::WAVES == 2 && n_whole > n_clusters() && last_round <= n_clusters() / 2)
+        if (S::HAS_HALVES && n_whole > n_clusters() && last_round <= n_clusters() / 2)
             n_cut = last_round;
         n_whole -= n_cut;
     }
