@@ -161,7 +161,7 @@ template <class S> __device__ __forceinline__ void consume(const arguments &args
     in_flight<S> first;
     for (bool more = begin(p, s, at_job, me); more;) {
         first.begin(s, p.at, p.a_scale, me); // before all else that a tile needs
-        if (!S::HAS_TWO_PARTS)
+        if (!S::HAS_TWO_PARTS)               // setting it up beside them takes longer
             first.template wait<0>();
         sums<S> sum = {};
         const uint32_t slot = at_job.stage;
