@@ -41,7 +41,7 @@ struct subject {
     bool any_alignment, f32; // takes rows that begin anywhere; has FP32 output
 };
 
-enum { DEFAULT_LIMIT = 1100 }; // of M, N and mostly K
+const uint64_t DEFAULT_LIMIT = 1100; // of M, N and mostly K
 
 struct random_source {
     uint64_t state;
@@ -143,10 +143,11 @@ void draw_contents(test_case *c, buffers *buf, random_source *random, bool any_a
 }
 
 // Some cases of an instance have so many tiles that each block takes several, with some left for a
-// last round: it then begins tiles at any stage, and those of the last round are cut.
+// last round: it then begins tiles at any stage, and those of the last round may be cut. K is up to
+// twice what the longest lap through all stages takes.
 void draw_sizes(fq_cuda_gemm *g, random_source *random, bool is_instance, uint64_t limit,
                 uint64_t i_case) {
-    enum { OF_MANY_TILES = 16, MAX_M = 4500, MAX_N = 4000, MAX_K = 1500 };
+    enum { OF_MANY_TILES = 16, MAX_M = 4500, MAX_N = 4000, MAX_K = 3800 };
     if (is_instance && limit >= DEFAULT_LIMIT && i_case % OF_MANY_TILES == 9) {
         g->m = MAX_M - random->below(MAX_M - 1000);
         g->n = MAX_N - random->below(MAX_N - 500);

@@ -78,7 +78,7 @@ typedef struct fq_cuda_gemm_shape {
     bool d_is_f32;
 } fq_cuda_gemm_shape;
 
-// Always one of the instances.
+// Always one of the instances. m, n and k are at least 1.
 fq_cuda_gemm_choice fq_cuda_gemm_sm90_choose(const fq_cuda_gemm_shape *shape);
 
 #ifdef __cplusplus

@@ -53,8 +53,8 @@ template <int WAVES_, int TILE_N_, fq_cuda_gemm_share SHARE_, bool F32_> struct 
     static constexpr uint32_t PANEL = TILE_N % 64 == 0 ? 64 : 32;
     // A tile whose columns are few is multiplied with half of the columns.
     static constexpr bool HAS_NARROW = TILE_N == 2 * NARROW_N;
-    // Half of a tile's rows take clearly less time than the tile. They load as much of B, which
-    // takes as long where columns are few.
+    // Half of a tile's rows take clearly less time than the tile. But half of 128 rows load all
+    // that the tile loads, which takes as long where columns are few.
     static constexpr bool HAS_HALVES = TILE_N >= BLOCK;
     // Multiprocessors side by side ask L2 once for what both load at one time: the wider operand.
     static constexpr bool PAIRS_SHARE_A = TILE_M > TILE_N && !SHARE_A;
