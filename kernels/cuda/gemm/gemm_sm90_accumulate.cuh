@@ -125,9 +125,8 @@ template <class S> struct in_flight {
     // The same, and adds them to the sums.
     template <int FIRST, int PENDING>
     __device__ __forceinline__ void end(float (&sum)[S::N_SUMS], const progress<S> &p) {
-        ptx::wgmma_wait<PENDING>();
+        wait<PENDING>();
         release<S>(p.loader, stage);
-        ptx::wgmma_hold(part);
         promote<S::TILE_N, FIRST>(sum, part, scale.a_0, scale.a_8, scale.b);
     }
 };
